@@ -1,0 +1,55 @@
+"""Writing files so that a half-written one never replaces a good one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a binary file that becomes ``path`` only if the block ends well.
+
+    The bytes go to a temporary file in the same folder, are flushed to the disk, and are renamed over ``path``
+    in one step. After a crash at any moment ``path`` holds either all of the old bytes or all of the new ones.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+        sync_folder(target.parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a rename in ``folder`` survive a power cut (a no-op where folders cannot be opened)."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_bytes_atomic(path: str | os.PathLike[str], data: bytes) -> None:
+    """Replace ``path`` with ``data`` in one step."""
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
+    """Replace ``path`` with ``text`` (UTF-8) in one step."""
+    write_bytes_atomic(path, text.encode("utf-8"))

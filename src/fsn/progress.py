@@ -1,0 +1,89 @@
+"""Progress that reads well everywhere: a bar on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from types import TracebackType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PLAIN_INTERVAL_S = 10.0
+
+
+class Bar:
+    """A progress bar with free fields, e.g. ``bar.update(1, loss="2.31", rate="1.2 Mtok/s")``.
+
+    Used as a context manager. Where standard error is not a terminal it prints one plain line at most every
+    ten seconds, and one at the end.
+    """
+
+    def __init__(self, description: str, total: int | None = None, done: int = 0) -> None:
+        self.description, self.total, self.done = description, total, done
+        self.fields: dict[str, str] = {}
+        self.terminal = sys.stderr.isatty()
+        self._start = self._last_line = time.monotonic()
+        self._start_done = done
+        self._line_done = -1
+
+    def __enter__(self) -> Bar:
+        if self.terminal:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=28),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[extra]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                refresh_per_second=8,
+            )
+            self._task = self._progress.add_task(
+                self.description, total=self.total, completed=self.done, extra=""
+            )
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.terminal:
+            self._progress.stop()
+        elif self.done != self._line_done and time.monotonic() - self._start > 2.0:
+            self._print_line()
+
+    def update(self, n: int = 1, **fields: str) -> None:
+        self.done += n
+        self.fields.update(fields)
+        if self.terminal:
+            extra = "  ".join(f"{name} {value}" for name, value in self.fields.items())
+            self._progress.update(self._task, completed=self.done, extra=extra)
+        elif time.monotonic() - self._last_line >= PLAIN_INTERVAL_S:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        now = time.monotonic()
+        self._last_line, self._line_done = now, self.done
+        parts = [f"{self.description}: {self.done:,}"]
+        if self.total:
+            parts[0] += f" of {self.total:,}"
+            made = self.done - self._start_done
+            if 0 < made and self.done < self.total:
+                left = (now - self._start) / made * (self.total - self.done)
+                parts.append(f"{left:.0f} s left")
+        parts += [f"{name} {value}" for name, value in self.fields.items()]
+        print(", ".join(parts), file=sys.stderr, flush=True)
+
+
+def track(iterable: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+    """Iterate with a progress bar around it."""
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    with Bar(description, total) as bar:
+        for item in iterable:
+            yield item
+            bar.update()
