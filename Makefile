@@ -11,7 +11,7 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -33,9 +33,6 @@ lint: $(VENV)/.installed-dev ## ruff (rules and format) and mypy
 
 bench: $(VENV)/.installed-dev ## speed and memory of a step, after a correctness check
 	$(BIN)/python -m benchmarks.step
-
-clean: ## remove the environment and the caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { \
