@@ -1,0 +1,34 @@
+"""Modules with parameters, each a named object of the paper."""
+
+from __future__ import annotations
+
+from .bound import BoundedUpdate, Unbounded
+from .coupling import CouplingKernel, FrustratedCoupling, KernelSpec
+from .embedding import PhaseEmbedding
+from .feedforward import MeanField, NoFeedForward, SwiGLU, TorusSwiGLU
+from .gates import Gates
+from .probe import NO_PROBE, Probe, record, replace
+from .readout import CoherenceReadout
+from .register import Register
+from .transformer import CausalSelfAttention
+
+__all__ = [
+    "NO_PROBE",
+    "BoundedUpdate",
+    "CausalSelfAttention",
+    "CoherenceReadout",
+    "CouplingKernel",
+    "FrustratedCoupling",
+    "Gates",
+    "KernelSpec",
+    "MeanField",
+    "NoFeedForward",
+    "PhaseEmbedding",
+    "Probe",
+    "Register",
+    "SwiGLU",
+    "TorusSwiGLU",
+    "Unbounded",
+    "record",
+    "replace",
+]

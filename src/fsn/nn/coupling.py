@@ -1,0 +1,126 @@
+"""The coupling kernel and the attention half of a layer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .. import ops
+from .gates import Gates
+from .probe import NO_PROBE, Probe
+
+SUCCESSOR_GATE = 1.5
+"""The paper's "successor gate init": w1 starts at σ(1.5) ≈ 0.82, w0 at 1 − σ(1.5) ≈ 0.18."""
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """Which coefficients a kernel has and where they start. The coupling axis of the model grid."""
+
+    harmonics: int
+    present: bool
+    delay: bool
+    phases: bool
+    frame: str
+    noise: float
+    learned: bool
+    shared: bool
+
+
+class CouplingKernel(nn.Module):
+    """Coefficients w0⁽ⁿ⁾ (present) and w1⁽ⁿ⁾ (successor) of equation 2, per coordinate, as real pairs.
+
+    Every magnitude is a harmonic gain and every angle a frustration angle (equation 3). At the start only the
+    first harmonic is on; imaginary parts are small noise, so that the angles feel a gradient from the first
+    step. With one of the two fields switched off the other starts at one: a plain sine.
+    """
+
+    def __init__(self, k: int, spec: KernelSpec) -> None:
+        super().__init__()
+        self.k, self.spec = k, spec
+        both = spec.present and spec.delay
+        gate = 1.0 / (1.0 + math.exp(-SUCCESSOR_GATE))
+        self._make("present", 1.0 - gate if both else 1.0, spec.present)
+        self._make("successor", gate if both else 1.0, spec.delay)
+
+    def _make(self, name: str, first: float, exists: bool) -> None:
+        spec = self.spec
+        shape = (spec.harmonics, 1 if spec.shared else self.k)
+        re = torch.zeros(shape)
+        re[0] = first
+        if not exists:
+            self.register_parameter(f"{name}_re", None)
+            self.register_parameter(f"{name}_im", None)
+        elif not spec.learned:
+            self.register_buffer(f"{name}_re", re[:, :1].clone(), persistent=False)
+            self.register_parameter(f"{name}_im", None)
+        else:
+            self.register_parameter(f"{name}_re", nn.Parameter(re))
+            im = nn.Parameter(torch.randn(shape) * spec.noise) if spec.phases else None
+            self.register_parameter(f"{name}_im", im)
+
+    def _pair(self, name: str) -> ops.Pair | None:
+        re = getattr(self, f"{name}_re")
+        return None if re is None else ops.Pair(re, getattr(self, f"{name}_im"))
+
+    @property
+    def w0(self) -> ops.Pair | None:
+        return self._pair("present")
+
+    @property
+    def w1(self) -> ops.Pair | None:
+        return self._pair("successor")
+
+    @torch.no_grad()
+    def coefficients(self) -> dict[str, Tensor]:
+        """``w0`` and ``w1`` as (N, k, 2) real pairs; zeros stand for parts this kernel does not have."""
+        result = {}
+        for name, pair in (("w0", self.w0), ("w1", self.w1)):
+            full = torch.zeros(self.spec.harmonics, self.k, 2)
+            if pair is not None:
+                full = full.to(pair.re)
+                full[..., 0] = pair.re
+                if pair.im is not None:
+                    full[..., 1] = pair.im
+            result[name] = full
+        return result
+
+
+class FrustratedCoupling(nn.Module):
+    """Scores, attention, coupling and value gate: phases in, raw update out.
+
+    theta (B, T, k) -> (B, T, k)
+    """
+
+    rates: Tensor
+
+    def __init__(self, k: int, spec: KernelSpec, round_scores: bool, dropout: float, site: int) -> None:
+        super().__init__()
+        self.kernel = CouplingKernel(k, spec)
+        self.round_scores, self.dropout, self.site = round_scores, dropout, site
+        self.register_buffer("rates", ops.rotary_rates(k), persistent=False)
+
+    def forward(
+        self,
+        theta: Tensor,
+        gates: Gates,
+        tau: Tensor,
+        probe: Probe = NO_PROBE,
+        key: ops.DropoutKey | None = None,
+    ) -> Tensor:
+        kernel, spec = self.kernel, self.kernel.spec
+        gate_q, gate_k, gate_v = gates(ops.phase_features(theta), probe)
+        scores = ops.coherence_scores(theta, gate_q, gate_k, self.rates, tau, self.round_scores)
+        attention = ops.causal_softmax(probe("scores", scores))
+        attention = probe("attention", ops.dropout(attention, self.dropout, key, self.site))
+        if probe.active:
+            field = probe("fields", ops.fields(theta, kernel.w0, kernel.w1, spec.harmonics))
+            pull = ops.contract_fields(theta, ops.aggregate_fields(attention, field))
+            constant = ops.drift(attention, kernel.w0, kernel.w1, spec.frame)
+            update = pull if constant is None else pull + constant
+        else:
+            update = ops.coupling(theta, attention, kernel.w0, kernel.w1, spec.harmonics, spec.frame)
+        return gate_v * probe("coupling", update)

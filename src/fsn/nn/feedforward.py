@@ -1,0 +1,105 @@
+"""Feed-forward blocks: SwiGLU on the lifted phases, on periodic features, and collective modes.
+
+Each takes the phases and, where the state carries one, a register, and returns the raw update (B, T, k).
+A register is read through the gate: a learned linear map of it is added to the gate's argument. That is the
+least that lets every block depend on it, and it is the same for all blocks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .. import ops
+
+
+def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    """PyTorch's default for ``nn.Linear``: uniform in ±1/√fan_in."""
+    return nn.Parameter(torch.empty(*shape).uniform_(-(fan_in**-0.5), fan_in**-0.5))
+
+
+class SwiGLU(nn.Module):
+    """down( SiLU(gate x + b) ⊙ up x ), one bias on the gate, zero at the start.
+
+    Gate and up projection are one matrix, gate first. Shared by FSN and transformer.
+
+    x (B, T, n) -> (B, T, out)
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        outputs: int,
+        register: int = 0,
+        dropout: float = 0.0,
+        site: int = 0,
+    ) -> None:
+        super().__init__()
+        self.gate_up = _uniform(2 * hidden, inputs, fan_in=inputs)
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        self.down = _uniform(outputs, hidden, fan_in=hidden)
+        self.register_in = _uniform(hidden, register, fan_in=register) if register else None
+        self.dropout, self.site = dropout, site
+
+    def forward(self, x: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None) -> Tensor:
+        gate, up = (x @ self.gate_up.mT).to(x.dtype).chunk(2, dim=-1)
+        if self.register_in is not None and register is not None:
+            gate = gate + (register @ self.register_in.mT).to(x.dtype)
+        hidden = ops.dropout(ops.swiglu(gate, up, self.bias), self.dropout, key, self.site)
+        return (hidden @ self.down.mT).to(x.dtype)
+
+
+class TorusSwiGLU(SwiGLU):
+    """SwiGLU that reads [cos θ, sin θ] instead of θ: periodic, blind to winding."""
+
+    def forward(self, x: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None) -> Tensor:
+        return super().forward(ops.phase_features(x), register, key)
+
+
+class MeanField(nn.Module):
+    """Gated coupling to H collective modes of the phases (equation 4), and optionally W winding modes.
+
+    Complex C^g, C^v, D as real pairs and one bias per mode: H·(6k + 1) parameters. Each winding mode is a real
+    gated mode that reads the lifted θ and writes straight into the update, 3k + 1 parameters. The paper leaves
+    the initialisation open: here the entries of C and D are uniform with the variance that ``nn.Linear`` has for
+    the same number of real inputs, 2k for C and 2H for D, and the gate bias starts at zero as in SwiGLU.
+
+    theta (B, T, k) -> (B, T, k)
+    """
+
+    def __init__(self, k: int, modes: int, winding: int = 0, register: int = 0) -> None:
+        super().__init__()
+        self.gate_modes = _uniform(2, modes, k, fan_in=2 * k)
+        self.value_modes = _uniform(2, modes, k, fan_in=2 * k)
+        self.projection = _uniform(2, k, modes, fan_in=2 * modes)
+        self.bias = nn.Parameter(torch.zeros(modes))
+        self.register_in = _uniform(modes, register, fan_in=register) if register else None
+        self.winding = winding
+        if winding:
+            self.winding_gate = _uniform(winding, k, fan_in=k)
+            self.winding_value = _uniform(winding, k, fan_in=k)
+            self.winding_projection = _uniform(k, winding, fan_in=winding)
+            self.winding_bias = nn.Parameter(torch.zeros(winding))
+
+    def forward(
+        self, theta: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None
+    ) -> Tensor:
+        shift = None
+        if self.register_in is not None and register is not None:
+            shift = (register @ self.register_in.mT).to(theta.dtype)
+        update = ops.mean_field(theta, self.gate_modes, self.value_modes, self.projection, self.bias, shift)
+        if self.winding:
+            update = update + ops.winding_modes(
+                theta, self.winding_gate, self.winding_value, self.winding_projection, self.winding_bias
+            )
+        return update
+
+
+class NoFeedForward(nn.Module):
+    """No block at all: the layer is its attention half."""
+
+    def forward(
+        self, theta: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None
+    ) -> Tensor:
+        return torch.zeros_like(theta)

@@ -1,0 +1,88 @@
+"""Where a token looks: gated phase coherences with a rotary drift (equation 1)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .precision import product
+
+FLOOR = 1e-6
+"""Smallest denominator: for the mean of a gate (the paper's value) and, by the same token, for τ."""
+
+
+def rotary_rates(k: int, base: float = 10000.0) -> Tensor:
+    """Angular rate of every coordinate, ω_c = base^(−c/k), c = 0..k−1.
+
+    -> (k,) float64; cast it to the state's type where it is used.
+    """
+    return base ** (-torch.arange(k, dtype=torch.float64) / k)
+
+
+def normalise_gate(raw: Tensor) -> Tensor:
+    """Nonnegative gates that average to one.
+
+        g = softplus(raw) / max(mean_c softplus(raw), 1e-6)
+
+    raw: (B, T, k) -> (B, T, k)
+    """
+    positive = F.softplus(raw)
+    return positive / positive.mean(dim=-1, keepdim=True).clamp(min=FLOOR)
+
+
+def rotary_features(theta: Tensor, gate: Tensor, rates: Tensor, first: int = 0) -> Tensor:
+    """One side of the score's dot product.
+
+        g ⊙ [cos(θ_t + ω t), sin(θ_t + ω t)]
+
+    ``first`` is the position of the first row (for a cache that continues a sequence).
+
+    theta, gate: (B, T, k), rates: (k,) -> (B, T, 2k)
+    """
+    positions = torch.arange(first, first + theta.shape[-2], device=theta.device, dtype=rates.dtype)
+    angle = theta + (positions[:, None] * rates).to(theta.dtype)
+    return torch.cat((gate * angle.cos(), gate * angle.sin()), dim=-1)
+
+
+def coherence_scores(
+    theta: Tensor,
+    gate_q: Tensor,
+    gate_k: Tensor,
+    rates: Tensor,
+    tau: Tensor,
+    round_scores: bool = True,
+) -> Tensor:
+    """Gated phase coherences (equation 1).
+
+        s_tu = (1/τ) Σ_c g^q_c(t) g^k_c(u) cos(θ_{t,c} − θ_{u,c} + ω_c (t − u))
+
+    The cosine of a difference is a dot product of two rotated phasors, so this is one matrix product.
+    τ is kept at or above 1e-6. Scores above the diagonal are computed too; :func:`causal_softmax` hides them.
+
+    theta, gate_q, gate_k: (B, T, k), rates: (k,), tau: () -> (B, T, T)
+    """
+    q = rotary_features(theta, gate_q, rates)
+    key = rotary_features(theta, gate_k, rates)
+    return product(q, key.transpose(-1, -2), round_scores).to(theta.dtype) / tau.clamp(min=FLOOR)
+
+
+def causal_softmax(scores: Tensor) -> Tensor:
+    """Attention over u ≤ t, the diagonal included.
+
+    scores: (B, T, T) -> (B, T, T), rows sum to one, zeros above the diagonal.
+    """
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return scores.masked_fill(later, float("-inf")).softmax(dim=-1)
+
+
+def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
+    """The transformer's RoPE: coordinate pairs (c, c + d/2) turn by ω_c t.
+
+    x: (..., T, d), rates: (d/2,) -> (..., T, d)
+    """
+    positions = torch.arange(first, first + x.shape[-2], device=x.device, dtype=rates.dtype)
+    angle = positions[:, None] * rates
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
