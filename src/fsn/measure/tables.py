@@ -1,0 +1,93 @@
+"""A small table: what every instrument returns beside its arrays, ready for CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsn.errors import UserError
+from fsn.io import write_text_atomic
+
+
+@dataclass
+class Table:
+    """Named columns and rows of plain values (numbers, strings, ``None`` where nothing was measured).
+
+    ``formats`` gives the printed form of a column, as in ``{"margin": "+.4f"}``; CSV keeps full precision.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]] = ()
+    formats: Mapping[str, str] = field(default_factory=dict)
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            unknown = set(row) - set(self.columns)
+            if unknown:
+                raise UserError(
+                    f"A table row names the columns {sorted(unknown)}; the table has {list(self.columns)}."
+                )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column, top to bottom."""
+        return [row.get(name) for row in self.rows]
+
+    def where(self, **equal: Any) -> Table:
+        """The rows whose columns equal the given values."""
+        kept = [row for row in self.rows if all(row.get(name) == value for name, value in equal.items())]
+        return Table(self.columns, kept, self.formats, self.caption)
+
+    def cell(self, row: Mapping[str, Any], column: str) -> str:
+        """One value as it is printed: ``—`` for nothing, ``∞`` for never."""
+        value = row.get(column)
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return "—"
+        if isinstance(value, float) and math.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        form = self.formats.get(column)
+        if form:
+            return format(value, form)
+        if isinstance(value, int):
+            return f"{value:,}"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    def to_markdown(self) -> str:
+        """A GitHub-flavoured Markdown table; columns that hold numbers are aligned right."""
+        numeric = {
+            name: any(
+                isinstance(value, int | float) and not isinstance(value, bool) for value in self.column(name)
+            )
+            for name in self.columns
+        }
+        lines = [
+            "| " + " | ".join(self.columns) + " |",
+            "|" + "|".join("---:" if numeric[name] else "---" for name in self.columns) + "|",
+        ]
+        for row in self.rows:
+            cells = (self.cell(row, name).replace("|", "\\|") for name in self.columns)
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join(lines) + "\n"
+
+    def to_csv(self) -> str:
+        """Comma-separated values at full precision, an empty cell where nothing was measured."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        for row in self.rows:
+            writer.writerow(["" if row.get(name) is None else row[name] for name in self.columns])
+        return text.getvalue()
+
+    def write_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`to_csv` in one step."""
+        write_text_atomic(path, self.to_csv())
