@@ -1,0 +1,80 @@
+"""House rules that a reader relies on: short files, imports that point one way, nothing that unpickles."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "fsn"
+
+LONGEST = 400
+LONG_FILES: dict[str, str] = {}
+"""Files allowed to be longer than LONGEST lines, each with its reason."""
+
+FOLDERS = ["ops", "nn", "models", "data", "train", "measure", "paper", "hub"]
+"""A folder imports only from itself and from those before it."""
+SHARED = {"errors", "io", "progress", "__version__"}
+"""What every folder may use from the top level."""
+
+UNSAFE_MODULES = {"pickle", "dill", "cloudpickle", "joblib"}
+UNSAFE_CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load"}
+
+
+def sources() -> dict[str, ast.Module]:
+    files = {p.relative_to(PACKAGE).as_posix(): p for p in sorted(PACKAGE.rglob("*.py"))}
+    assert files
+    return {name: ast.parse(path.read_text("utf-8")) for name, path in files.items()}
+
+
+def test_files_fit_on_a_few_screens() -> None:
+    lengths = {name: len((PACKAGE / name).read_text("utf-8").splitlines()) for name in sources()}
+    long = {name: n for name, n in lengths.items() if n > LONGEST and not LONG_FILES.get(name)}
+    assert not long, f"split these files, or list the reason in LONG_FILES: {long}"
+
+
+def imports(name: str, tree: ast.Module) -> set[str]:
+    """The modules of this package that a file imports, as dotted names below ``fsn``."""
+    here = ["fsn", *Path(name).with_suffix("").parts]
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} - {"fsn"}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fsn":
+            found.add(f"fsn.{node.attr}")
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(here[: -node.level]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            found |= {f"fsn.{alias.name}" for alias in node.names} if module == "fsn" else {module}
+    return {module.removeprefix("fsn.") for module in found if module.split(".")[0] == "fsn"}
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for name, tree in sources().items():
+        folder = name.split("/")[0]
+        if folder in FOLDERS:
+            allowed = {*FOLDERS[: FOLDERS.index(folder) + 1], *SHARED}
+            wrong += [f"{name} imports {m}" for m in imports(name, tree) if m.split(".")[0] not in allowed]
+    assert not wrong, f"a folder imports only from those before it in {FOLDERS}: {wrong}"
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    bare = [name for name, tree in sources().items() if not ast.get_docstring(tree)]
+    assert not bare, f"begin these files with a docstring: {bare}"
+
+
+def test_nothing_unpickles() -> None:
+    """Files from elsewhere are read as safetensors, JSON or safe YAML: loading never runs code."""
+    wrong = []
+    for name, tree in sources().items():
+        for node in ast.walk(tree):
+            used: set[str] = set()
+            if isinstance(node, ast.Import):
+                used = {alias.name for alias in node.names} & UNSAFE_MODULES
+            elif isinstance(node, ast.ImportFrom):
+                used = {node.module or ""} & UNSAFE_MODULES
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                used = {ast.unparse(node.func)} & UNSAFE_CALLS
+            wrong += [f"{name} uses {item}" for item in used]
+    assert not wrong, wrong

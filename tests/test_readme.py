@@ -1,0 +1,176 @@
+"""The README is true: commands and code run, links lead somewhere, numbers are the models' own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import fsn
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/**/*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(page.read_text("utf-8")) if language in languages]
+
+
+def commands(page: Path) -> list[str]:
+    """Every shell command of a page, continuations joined; of console blocks what follows a ``$``."""
+    lines = "\n".join(blocks(page, "bash", "sh")).replace("\\\n", " ").splitlines()
+    typed = "\n".join(blocks(page, "console")).replace("\\\n", " ").splitlines()
+    lines += [line.removeprefix("$ ") for line in typed if line.startswith("$ ")]
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def project() -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return table
+
+
+def check_without_running(command: str) -> bool:
+    """What must not run inside the tests (``make test`` would start itself again) is checked instead."""
+    words = shlex.split(command, comments=True)
+    if words[0] == "make":
+        assert set(words[1:]) <= make_targets(), f"{command!r} names a target the Makefile does not have"
+        return True
+    if words[:2] == ["pip", "install"]:
+        named = {extra for group in re.findall(r"\[([\w,-]+)\]", command) for extra in group.split(",")}
+        assert named <= set(project()["optional-dependencies"]), f"{command!r} names an unknown extra"
+        return True
+    return False
+
+
+def test_readme_commands_run(tmp_path: Path) -> None:
+    found = commands(README)
+    assert "make demo" in found and "make test" in found
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    for command in found:
+        if check_without_running(command):
+            continue
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, f"{command!r} failed:\n{done.stdout}\n{done.stderr}"
+
+
+def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = blocks(README, "python")
+    assert found
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for number, code in enumerate(found, start=1):
+        exec(compile(code, f"README.md, python block {number}", "exec"), namespace)
+    # The shapes that the comments promise.
+    logits, loss, points = namespace["logits"], namespace["loss"], namespace["points"]
+    assert isinstance(logits, torch.Tensor) and logits.shape == (2, 64, 205)
+    assert isinstance(loss, torch.Tensor) and loss.shape == (2, 64)
+    assert isinstance(points, dict)
+    assert points["layers.0.attention"].shape == (2, 64, 64)
+    assert points["layers.3.state"].shape == (2, 64, 176)
+
+
+def test_readme_inline_calls_run() -> None:
+    """Calls given inline, such as `fsn.build(...)`, are valid too."""
+    prose = FENCE.sub("", README.read_text("utf-8"))
+    calls = re.findall(r"`(fsn\.\w+\(.*?\))`", prose)
+    assert calls
+    for call in calls:
+        eval(call, {"fsn": fsn})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_make_targets_named_in_pages_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    code = [body for _, body in FENCE.findall(text)] + re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+    named = {target for piece in code for target in re.findall(r"(?m)^make ([a-z][a-z-]*)", piece)}
+    assert named <= make_targets()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that headings get when the page is rendered."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_relative_links_resolve(page: Path) -> None:
+    text = FENCE.sub("", page.read_text("utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"src=\"([^\"]+)\"", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {link}, which does not exist"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name} links to {link}, but there is no such heading"
+
+
+TOTALS = re.compile(r"<!-- totals:begin.*?-->\n(.*?)<!-- totals:end -->", re.DOTALL)
+
+
+def totals_rows(page: Path) -> list[list[str]]:
+    found = TOTALS.search(page.read_text("utf-8"))
+    assert found, f"{page.name} has no totals table"
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in found[1].splitlines()]
+    return rows[2:]
+
+
+def realised(name: str, vocab_size: int) -> int:
+    with torch.device("meta"):
+        model = fsn.build(name, vocab_size=vocab_size)
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_readme_totals_are_the_models_own() -> None:
+    rows = totals_rows(README)
+    assert len(rows) == 6
+    for name, symbols, width, total in rows:
+        config = fsn.preset(name, int(symbols))
+        assert int(width) == getattr(config, "k", None) or int(width) == getattr(config, "width", None)
+        assert realised(name, int(symbols)) == int(total.replace(",", ""))
+
+
+def test_model_page_lists_every_preset_with_its_total() -> None:
+    rows = totals_rows(ROOT / "docs" / "model.md")
+    assert [row[0] for row in rows] == [
+        name.removesuffix("-1m") for name in fsn.presets() if name.endswith("-1m")
+    ]
+    for row in rows:
+        assert realised(f"{row[0]}-1m", 205) == int(row[4].replace(",", "")), row[0]
+
+
+def test_versions_agree() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert project()["version"] == fsn.__version__ == str(citation["version"])
+
+
+def test_ci_runs_what_the_readme_says() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "make test" in script.read_text("utf-8")
