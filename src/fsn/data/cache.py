@@ -1,0 +1,203 @@
+"""The cache folder: files that are either whole and verified, or not there.
+
+Every file is written to a temporary name and renamed only when it is complete and its hashes are right, so an
+interrupted download leaves nothing behind and the next one starts clean. Every read hashes again: 100 MB
+take a fraction of a second, and a disk that lost bits is noticed before a week of training, not after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import hashlib
+import http.client
+import lzma
+import os
+import sys
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from fsn.errors import UserError
+from fsn.io import write_bytes_atomic
+from fsn.progress import Bar
+
+CHUNK = 1 << 20
+TIMEOUT_S = 30.0
+
+#: Packed forms of a corpus that may be left in the cache folder, e.g. on a machine without network.
+PACKED = (".zip", ".gz", ".xz")
+
+#: What unpacking a damaged archive can raise (a truncated or foreign .gz is an OSError or an EOFError).
+DAMAGED = (OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, KeyError)
+
+#: Name of a hash -> the value expected, in hexadecimal.
+Hashes = Mapping[str, str]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
+
+class FetchError(Exception):
+    """One way of getting a file did not work; there may be another."""
+
+
+def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+    """``cache`` if given, else the environment's ``FSN_CACHE``, else ``~/.cache/fsn``."""
+    chosen = cache or os.environ.get("FSN_CACHE") or Path.home() / ".cache" / "fsn"
+    return Path(chosen).expanduser()
+
+
+def say(message: str) -> None:
+    """Tell the user what is going on, where it does not mix with results."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, without holding it in memory."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def mismatch(raw: bytes, hashes: Hashes) -> str | None:
+    """None if ``raw`` has all the expected hashes, else a phrase that says how it differs."""
+    for algorithm, expected in hashes.items():
+        found = hashlib.new(algorithm, raw, usedforsecurity=False).hexdigest()
+        if found != expected:
+            return f"{len(raw):,} bytes with {algorithm} {found}, expected {expected}"
+    return None
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into a sentence with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise UserError(
+                f"the disk of the cache folder {folder} is full: free some space or set FSN_CACHE to another"
+            ) from error
+        if error.errno in _FORBIDDEN:
+            raise UserError(
+                f"the cache folder {folder} cannot be used ({error.strerror}): set FSN_CACHE to another"
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Let one process at a time prepare ``name``; the others wait, then find it in the cache.
+
+    The lock belongs to the open file, so it vanishes with a process that dies. Where there is no ``flock``
+    (Windows) two processes may both do the work; the atomic rename keeps the result right.
+    """
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / f".{name}.lock", "wb")  # noqa: SIM115 (closed below, after the caller's block)
+    with file:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def read_verified(path: Path, hashes: Hashes) -> bytes | None:
+    """The bytes of ``path``, or None if it does not exist or (after saying so) is not what it should be."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(
+            f"the cached file {path} cannot be read ({error.strerror}): mend or remove it"
+        ) from error
+    difference = mismatch(raw, hashes)
+    if difference is not None:
+        say(f"{path} is corrupt ({difference}); getting it again")
+        return None
+    return raw
+
+
+def unpack(packed: Path, limit: int) -> bytes:
+    """The content of a .gz or .xz file, or of the member of a .zip that bears its name.
+
+    At most ``limit`` bytes and one more are read: enough to see that a file is too long.
+    """
+    try:
+        if packed.suffix == ".zip":
+            with zipfile.ZipFile(packed) as archive, archive.open(packed.stem) as member:
+                return member.read(limit + 1)
+        with gzip.open(packed) if packed.suffix == ".gz" else lzma.open(packed) as file:
+            return file.read(limit + 1)
+    except DAMAGED as error:
+        raise FetchError(f"it cannot be unpacked ({error})") from error
+
+
+def obtain(
+    name: str,
+    folder: Path,
+    size: int,
+    hashes: Hashes,
+    sources: Sequence[tuple[str, Callable[[Path], bytes]]],
+) -> bytes:
+    """The verified bytes of corpus ``name``: from the cache, a packed copy in it, or a source.
+
+    ``sources`` are (what to call it, function of the cache folder that returns the bytes or raises
+    FetchError), tried in order. What they return is held to the same hashes as what lies in the cache.
+    """
+    path = folder / name
+    raw = read_verified(path, hashes)
+    if raw is not None:
+        return raw
+    with locked(folder, name):
+        raw = read_verified(path, hashes)  # another process may have brought it while we waited
+        if raw is not None:
+            return raw
+        packed = [folder / f"{name}{suffix}" for suffix in PACKED]
+        ways = [(str(file), partial(unpack, file, size)) for file in packed if file.is_file()]
+        ways += [(way, partial(source, folder)) for way, source in sources]
+        failures = []
+        for way, get in ways:
+            say(f"{name}: trying {way}")
+            try:
+                with explained(folder):
+                    raw = get()
+                difference = mismatch(raw, hashes)
+                if difference is not None:
+                    raise FetchError(f"it is not {name}: {difference}")
+            except FetchError as error:
+                failures.append(f"{way}: {error}")
+                say(f"{name}: no luck with {failures[-1]}")
+                continue
+            with explained(folder):
+                write_bytes_atomic(path, raw)
+            return raw
+    forms = ", ".join(f"{name}{suffix}" for suffix in PACKED)
+    reasons = "; ".join(failures)
+    raise UserError(f"{name} could not be had ({reasons}): put {name} or one of {forms} into {folder}")
+
+
+def download(address: str, file: IO[bytes], description: str, limit: int) -> None:
+    """Copy what ``address`` serves into ``file``, with progress; more than ``limit`` bytes are refused."""
+    try:
+        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
+            size = int(answer.headers.get("Content-Length") or 0)
+            with Bar(description, total=size or None) as bar:
+                while chunk := answer.read(CHUNK):
+                    file.write(chunk)
+                    bar.update(len(chunk))
+                    if bar.done > limit:
+                        raise FetchError(f"it is larger than the {limit:,} bytes expected")
+                if size and bar.done != size:
+                    raise FetchError(f"it broke off after {bar.done:,} of {size:,} bytes")
+    except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise
+        raise FetchError(str(getattr(error, "reason", error))) from error

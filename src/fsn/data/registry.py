@@ -1,0 +1,53 @@
+"""Corpora by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from fsn.data import codeparrot, enwik8, paths, pypi_python, stdlib
+from fsn.data.cache import cache_folder
+from fsn.data.corpus import Corpus
+from fsn.errors import UserError
+
+#: name -> (one line about it, function of the cache folder)
+CORPORA: dict[str, tuple[str, Callable[[Path], Corpus]]] = {
+    "enwik8": ("10^8 bytes of English Wikipedia, 205 symbols: the paper's main corpus", enwik8.load),
+    "python-stdlib": (
+        "the running Python's standard library, about 8 million characters, 97 symbols: needs no network",
+        lambda folder: stdlib.load(),
+    ),
+    "codeparrot": (
+        "10^8 characters of Python from GitHub, 97 symbols: the paper's code corpus (needs its hub)",
+        codeparrot.load,
+    ),
+    "pypi-python": (
+        "10^8 characters of Python from pinned PyPI packages, 97 symbols: stands in for codeparrot",
+        pypi_python.load,
+    ),
+}
+
+
+def available() -> list[tuple[str, str]]:
+    """The corpora that have a name, each with a line about it."""
+    return [(name, line) for name, (line, _) in CORPORA.items()]
+
+
+def load(name: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Corpus:
+    """A corpus by name, or any file or folder by its path.
+
+    ``cache`` is the folder for what is fetched or built (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A
+    name goes before a path; write ``./enwik8`` for a file of that name.
+    """
+    text = os.fspath(name)
+    if text in CORPORA:
+        return CORPORA[text][1](cache_folder(cache))
+    path = Path(text).expanduser()
+    if text and os.path.lexists(path):
+        return paths.load(path, text)
+    known = ", ".join(CORPORA)
+    raise UserError(
+        f"there is no corpus or file called {text!r}: choose one of {known}, "
+        "or give the path of a file or folder"
+    )

@@ -1,0 +1,67 @@
+"""Windows: the pieces of text a model sees, and the order in which it sees them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fsn.errors import UserError
+
+
+class Windows:
+    """Every piece of ``length`` symbols that starts at a multiple of ``stride``.
+
+        window i = tokens[i * stride : i * stride + length],   i = 0 .. (n - length) // stride
+
+    A window of 256 symbols holds 255 predictions: inputs ``w[:, :-1]``, targets ``w[:, 1:]``. The text
+    stays where it is (on the GPU, if it was moved there) as one byte a symbol; :meth:`gather` picks windows
+    out of it on that device, without a copy to or from the host, so it can be part of a captured CUDA
+    graph.
+    """
+
+    def __init__(self, tokens: Tensor, length: int = 256, stride: int = 64) -> None:
+        if length < 2 or stride < 1:
+            raise UserError(f"a window needs length >= 2 and stride >= 1, not {length} and {stride}")
+        if tokens.dim() != 1:
+            raise UserError(f"windows are cut from a text of one dimension, not of {tokens.dim()}")
+        if len(tokens) < length:
+            raise UserError(
+                f"this part of the text holds {len(tokens):,} symbols, fewer than one window of {length}: "
+                f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols) "
+                "or shorter windows"
+            )
+        self.tokens, self.length, self.stride = tokens, length, stride
+        self._within = torch.arange(length, device=tokens.device)
+
+    def __len__(self) -> int:
+        return (len(self.tokens) - self.length) // self.stride + 1
+
+    @property
+    def device(self) -> torch.device:
+        return self.tokens.device
+
+    def to(self, device: torch.device | str) -> Windows:
+        """The same windows with the text on ``device``."""
+        return Windows(self.tokens.to(device), self.length, self.stride)
+
+    def gather(self, index: Tensor) -> Tensor:
+        """Windows ``index`` (int64, shape (B,)) -> tokens (int64, shape (B, length)) on the text's device."""
+        starts = index.to(self.tokens.device, non_blocking=True) * self.stride
+        return self.tokens[starts[:, None] + self._within].long()
+
+
+def epoch_order(n_windows: int, seed: int, epoch: int) -> Tensor:
+    """The order in which epoch ``epoch`` visits ``n_windows`` windows: an int64 permutation on the CPU.
+
+    A function of its three arguments and nothing else: no generator is consumed, so a run that resumes in
+    the middle of epoch 7 finds the same order as one that came there in one go. Each window draws a 64-bit
+    key from a counter-based generator seeded by (seed, epoch), and the windows are sorted by key. Raw
+    generator bits and a stable sort are fixed by definition, where the shuffles of libraries may change
+    from one version to the next.
+    """
+    if n_windows < 0 or epoch < 0:
+        raise UserError(f"an order needs n_windows >= 0 and epoch >= 0, not {n_windows} and {epoch}")
+    source = np.random.Philox(np.random.SeedSequence(seed % 2**64, spawn_key=(epoch,)))
+    keys = source.random_raw(n_windows)
+    return torch.from_numpy(np.argsort(keys, kind="stable").astype(np.int64, copy=False))
