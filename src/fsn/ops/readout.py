@@ -24,4 +24,4 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     logits: (B, T, V), targets: (B, T) -> (B, T)
     """
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), reduction="none").view_as(targets)
