@@ -110,6 +110,10 @@ class FSNConfig:
         _one_of("bound", self.bound, BOUNDS)
         _one_of("value_gate", self.value_gate, VALUE_GATES)
         _one_of("rounding", self.rounding, ROUNDING)
+        _check(
+            self.tau_start is None or self.tau_start > 0,
+            f"tau_start is {self.tau_start}; a temperature is positive, leave it out for √k",
+        )
         for name in ("dropout", "dropout_hidden", "dropout_attention"):
             _rate(name, getattr(self, name))
         for name in ("hidden", "modes", "winding", "register"):
