@@ -1,0 +1,201 @@
+"""How many parameters every model has: the paper's totals to the digit, and the matching behind the rest."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import fsn
+from fsn import UserError
+from fsn.models import FAMILIES, PAPER_TOTALS, count_parameters, family_table, match_width, preset
+
+SIZES = ("1m", "2m", "4m", "8m")
+PHASES = {"1m": 176, "2m": 246, "4m": 352, "8m": 511}
+
+
+def total(name: str, vocab_size: int = 205) -> int:
+    return count_parameters(preset(name, vocab_size))
+
+
+def block(name: str) -> int:
+    """Parameters of one layer's feed-forward part, everything that replaces the SwiGLU included."""
+    with torch.device("meta"):
+        layer = fsn.build(name, vocab_size=2).get_submodule("layers.0")
+    parts = [layer.get_submodule("feedforward")]
+    if isinstance(getattr(layer, "register", None), nn.Module):
+        parts.append(layer.get_submodule("register"))
+    return sum(p.numel() for part in parts for p in part.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "expected"),
+    [
+        ("fsn-1m", 205, 1_011_834),
+        ("fsn-1m", 97, 973_818),
+        ("fsn-8m", 205, 8_073_299),
+        ("transformer-1m", 205, 974_845),
+        ("transformer-1m", 97, 1_012_185),
+        ("transformer-8m", 205, 8_085_645),
+    ],
+)
+def test_the_six_totals_of_the_paper(name: str, vocab_size: int, expected: int) -> None:
+    assert total(name, vocab_size) == expected
+    family, _, size = name.rpartition("-")
+    assert PAPER_TOTALS[family, size, vocab_size] == expected
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("fsn", 1_011_834),
+        ("fsn-literal", 1_011_834),
+        ("fsn-lean", 1_011_834),
+        ("fsn-nophase", 1_007_610),
+        ("fsn-noharmonics", 1_004_794),
+        ("kuramoto", 1_003_386),
+        ("daido", 1_005_498),
+        ("successor", 1_005_498),
+        ("fsn-nodelay", 1_007_610),
+        ("fsn-nobound", 1_011_826),
+        ("fsn-mf", 1_011_130),
+        ("fsn-positive-gate", 1_011_834),
+        ("transformer", 974_845),
+    ],
+)
+def test_totals_of_the_family(family: str, expected: int) -> None:
+    assert total(f"{family}-1m") == expected
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_shared_kernel_saves_all_but_one_coefficient_per_harmonic(size: str) -> None:
+    per_coordinate = 4 * 4 * 3  # layers, (w0, w1) × (real, imaginary), harmonics
+    assert total(f"fsn-{size}") - total(f"fsn-shared-kernel-{size}") == per_coordinate * (PHASES[size] - 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("family", ["fsn-mf", "fsn-mf-winding", "fsn-dissolved"])
+def test_blocks_match_the_swiglu_to_a_tenth_of_a_percent(family: str, size: str) -> None:
+    k = PHASES[size]
+    swiglu = 3 * k * (2 * k) + 2 * k
+    assert block(f"fsn-{size}") == swiglu
+    assert abs(block(f"{family}-{size}") - swiglu) <= 0.001 * swiglu
+    assert abs(total(f"{family}-{size}") - total(f"fsn-{size}")) <= 0.001 * total(f"fsn-{size}")
+
+
+def test_the_plain_mean_field_block_has_as_many_modes_as_phases() -> None:
+    assert block("fsn-1m") == 186_208
+    assert block("fsn-mf-1m") == 186_032
+    with torch.device("meta"):
+        model = fsn.build("fsn-mf-1m", vocab_size=205)
+    assert model.get_parameter("layers.0.feedforward.bias").shape == (176,)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_register_is_small_against_the_phases(size: str) -> None:
+    with torch.device("meta"):
+        dissolved = fsn.build(f"fsn-dissolved-{size}", vocab_size=205)
+        winding = fsn.build(f"fsn-mf-winding-{size}", vocab_size=205)
+    k = PHASES[size]
+    assert 1 <= dissolved.get_parameter("layers.0.register.weight").shape[0] <= k // 10
+    assert 1 <= winding.get_parameter("layers.0.feedforward.winding_bias").shape[0] <= k // 10
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_periodic_swiglu_is_three_and_a_third_times_its_block(size: str) -> None:
+    k = PHASES[size]
+    assert block(f"fsn-torus-swiglu-{size}") == 2 * (2 * k) * (4 * k) + (4 * k) * k + 4 * k
+    assert block(f"fsn-torus-swiglu-{size}") / block(f"fsn-nophase-{size}") == pytest.approx(
+        10 / 3, rel=0.002
+    )
+    rest = total(f"fsn-nophase-{size}") - 4 * block(f"fsn-nophase-{size}")
+    assert total(f"fsn-torus-swiglu-{size}") - 4 * block(f"fsn-torus-swiglu-{size}") == rest
+
+
+def test_gates_are_one_set_for_all_layers() -> None:
+    """Adding layers adds layers: kernel, two bounds, SwiGLU; never a gate."""
+    k = 176
+    four, five = (count_parameters(preset("fsn-1m", 205, layers=layers)) for layers in (4, 5))
+    assert five - four == 4 * 3 * k + 2 + 3 * k * 2 * k + 2 * k
+
+
+@pytest.mark.parametrize(("size", "width"), [("1m", 120), ("2m", 172), ("4m", 248), ("8m", 352)])
+def test_the_search_finds_the_transformer_widths(size: str, width: int) -> None:
+    assert match_width(int(size[0]) * 1_000_000, 205) == width
+    assert preset(f"transformer-{size}", 205) == preset(f"transformer-{size}", 205, width=width)
+
+
+def test_the_search_follows_the_vocabulary() -> None:
+    assert match_width(1_000_000, 97) == 124
+
+
+@pytest.mark.parametrize("kind", ["fsn", "transformer"])
+@pytest.mark.parametrize("target", [1, 5_000, 300_000, 3_141_592])
+def test_the_search_finds_the_nearest_width_for_any_target(kind: str, target: int) -> None:
+    name, field = ("fsn-1m", "k") if kind == "fsn" else ("transformer-1m", "width")
+
+    def off(width: int) -> int:
+        return abs(count_parameters(preset(name, 50, **{field: width})) - target)
+
+    width = match_width(target, 50, kind)
+    assert width % 4 == 0
+    assert all(
+        off(width) <= off(other) for other in (width - 8, width - 4, width + 4, width + 8) if other > 0
+    )
+
+
+@pytest.mark.parametrize(("target", "kind"), [(0, "fsn"), (-5, "transformer"), (1000, "rnn")])
+def test_a_search_that_cannot_be_done_says_so(target: int, kind: str) -> None:
+    with pytest.raises(UserError):
+        match_width(target, 205, kind)
+
+
+@pytest.mark.parametrize(("size", "percent"), [("2m", 2.0), ("4m", 4.0)])
+def test_the_fsn_is_the_lighter_one_in_the_middle_of_the_ladder(size: str, percent: float) -> None:
+    ours, theirs = total(f"fsn-{size}"), total(f"transformer-{size}")
+    assert round(100 * (theirs - ours) / theirs, 1) == percent
+
+
+def test_presets_are_families_times_sizes() -> None:
+    assert fsn.presets() == [f"{family}-{size}" for family in FAMILIES for size in SIZES]
+    assert len(fsn.presets()) == 17 * 4
+
+
+@pytest.mark.parametrize("vocab_size", [205, 97])
+@pytest.mark.parametrize("name", fsn.presets())
+def test_every_preset_builds(name: str, vocab_size: int) -> None:
+    with torch.device("meta"):
+        model = fsn.build(name, vocab_size=vocab_size)
+    assert model.config == preset(name, vocab_size)
+    assert model.parameter_count() == count_parameters(model.config)
+    family, _, size = name.rpartition("-")
+    if family != "transformer":
+        assert model.get_parameter("embedding.phases").shape == (vocab_size, PHASES[size])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_runs_at_its_real_size(family: str) -> None:
+    model = fsn.build(f"{family}-1m", vocab_size=205).eval()
+    tokens = torch.arange(12).view(2, 6)
+    with torch.no_grad():
+        logits, loss = model(tokens, targets=tokens)
+    assert logits.shape == (2, 6, 205) and logits.dtype == torch.float32 and logits.isfinite().all()
+    assert loss.shape == (2, 6) and loss.isfinite().all()
+
+
+def test_counting_and_searching_leave_the_generator_alone() -> None:
+    """A seed gives the same transformer whether its width was searched for or written down."""
+    torch.manual_seed(5)
+    searched = fsn.build("transformer-1m", vocab_size=205)
+    torch.manual_seed(5)
+    named = fsn.build("transformer-1m", vocab_size=205, width=120)
+    assert all(torch.equal(a, b) for a, b in zip(searched.parameters(), named.parameters(), strict=True))
+
+
+def test_the_family_table_holds_the_totals() -> None:
+    rows = {row.name: row for row in family_table(205, SIZES)}
+    assert set(rows) == set(fsn.presets())
+    assert rows["fsn-1m"].parameters == rows["fsn-1m"].paper == 1_011_834
+    assert rows["transformer-8m"].parameters == rows["transformer-8m"].paper == 8_085_645
+    assert rows["transformer-8m"].width == 352 and rows["fsn-2m"].width == 246
+    assert rows["daido-1m"].paper is None and all(row.about for row in rows.values())

@@ -1,0 +1,55 @@
+"""Small models in float64 with nothing left at its initial value, for tests that compare numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fsn
+from fsn.models import FAMILIES, LanguageModel
+
+ALL_FAMILIES = list(FAMILIES)
+FSN_FAMILIES = [family for family in ALL_FAMILIES if family != "transformer"]
+PERIODIC_FAMILIES = ["fsn-mf", "fsn-dissolved", "fsn-torus-swiglu"]
+"""The families whose every part reads phases through cosine and sine alone."""
+
+
+def small(family: str, seed: int = 1, vocab_size: int = 13, **overrides: Any) -> LanguageModel:
+    """A float64 model of this family in evaluation mode, two layers, with random parameters throughout.
+
+    Eleven phases unless told otherwise: an odd number, so that nothing can depend on halves.
+    """
+    overrides.setdefault("layers", 2)
+    if family == "transformer":
+        overrides.setdefault("width", 12)
+    else:
+        overrides.setdefault("k", 11)
+    model = fsn.build(f"{family}-1m", vocab_size=vocab_size, **overrides).double().eval()
+    randomise(model, seed)
+    return model
+
+
+@torch.no_grad()
+def randomise(model: LanguageModel, seed: int = 1) -> None:
+    """Draw every parameter anew: phases all over the circle and beyond, gates that gate, kernels that are full."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)
+        if "phases" in name or "prototypes" in name:
+            parameter.copy_(2.0 * noise)
+        elif "kernel" in name:
+            parameter.copy_(0.7 * noise)
+        elif parameter.dim() == 0:
+            parameter.mul_(1.0 + 0.2 * noise.tanh())
+        elif parameter.dim() == 1:
+            parameter.add_(0.3 * noise)
+        else:
+            parameter.copy_(noise / parameter.shape[-1] ** 0.5)
+
+
+def random_tokens(model: LanguageModel, batch: int = 2, length: int = 9, seed: int = 2) -> Tensor:
+    """Tokens drawn uniformly from the model's symbols, (batch, length)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(model.config.vocab_size, (batch, length), generator=generator)
