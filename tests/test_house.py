@@ -41,7 +41,7 @@ def imports(name: str, tree: ast.Module) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names} - {"fsn"}
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fsn":
-            found.add(f"fsn.{node.attr}")
+            found |= set() if node.attr.startswith("__") else {f"fsn.{node.attr}"}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(here[: -node.level]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
