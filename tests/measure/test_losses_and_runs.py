@@ -1,0 +1,137 @@
+"""Losses token by token, and what is said about run folders that cannot be measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from fsn.errors import UserError
+from fsn.measure import copy_depth, losses, margins, runs
+from tests.measure.example_runs import made_up_run
+from tests.small import small
+
+
+def text(length: int = 700, symbols: int = 13) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(symbols, (length,), generator=generator).to(torch.uint8)
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+def test_losses_are_the_models_own_in_bits(family: str) -> None:
+    model = small(family).float()
+    tokens = text()
+    found = losses.per_token_losses(model, tokens, length=32, stride=16, batch_size=5)
+    windows = torch.from_numpy(copy_depth.windows_of(tokens, 32, 16).astype(np.int64))
+    assert found.shape == (len(windows), 31) and found.dtype == np.float32
+    with torch.no_grad():
+        logits = model(windows[:, :-1])
+    expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), windows[:, 1:], reduction="none")
+    np.testing.assert_allclose(found, expected.numpy() / math.log(2), rtol=2e-5, atol=2e-5)
+    picked = losses.per_token_losses(model, tokens, windows=np.array([7, 2]), length=32, stride=16)
+    np.testing.assert_allclose(picked, found[[7, 2]], rtol=1e-5, atol=1e-5)
+    cut = losses.per_token_losses(model, copy_depth.windows_of(tokens, 32, 16)[:3])
+    np.testing.assert_allclose(cut, found[:3], rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_is_off_and_the_mode_is_put_back() -> None:
+    model = small("transformer", dropout=0.5).float().train()
+    one = losses.per_token_losses(model, text(), length=32, stride=64)
+    two = losses.per_token_losses(model, text(), length=32, stride=64)
+    np.testing.assert_array_equal(one, two)
+    assert model.training and all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_from_text_to_margins() -> None:
+    """The whole instrument on small models: labels, battery, losses, margins, recombination."""
+    tokens = text(3000)
+    tokens[1500:1560] = tokens[1400:1460]
+    labels = copy_depth.label_split(tokens, length=128, stride=64)
+    battery = copy_depth.battery(labels, standard=16, enriched=4)
+    assert battery.counts()[-1] > 0
+    ours = losses.battery_losses(small("fsn").float(), tokens, battery)
+    theirs = losses.battery_losses(small("transformer").float(), tokens, battery)
+    table = margins.margin_table({"fsn": ours}, theirs, battery, slices="standard", resamples=50)
+    assert margins.recombined(table, "fsn") == pytest.approx(ours[:16].mean(dtype=np.float64), abs=1e-9)
+
+
+def test_windows_and_symbols_that_do_not_fit() -> None:
+    model = small("fsn").float()
+    with pytest.raises(UserError, match="42"):
+        losses.per_token_losses(model, text(), windows=np.array([42]), length=32, stride=32)
+    with pytest.raises(UserError, match="13 symbols"):
+        losses.per_token_losses(model, text(symbols=20), length=32, stride=32)
+
+
+def write_run(folder: Path, metrics: str, **changes: object) -> Path:
+    run = made_up_run("x", [1.8, 1.7])
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump({**run.config, **changes}))
+    (folder / "metrics.jsonl").write_text(metrics)
+    return folder
+
+
+def lines(*epochs: int) -> str:
+    rows = made_up_run("x", [1.8] * max(epochs)).epochs
+    return "".join(json.dumps(rows[e - 1]) + "\n" for e in epochs)
+
+
+def test_good_folders_load(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / name, lines(1, 2)) for name in ("a", "b")]
+    loaded = runs.load_runs(folders)
+    assert [runs.run_name(run) for run in loaded] == ["a", "b"] and len(loaded[0].epochs) == 2
+    assert runs.vocabulary_of(loaded[0]) == 205
+
+
+@pytest.mark.parametrize(
+    ("metrics", "changes", "sentence"),
+    [
+        (lines(1, 2)[:-20], {}, "cut off"),
+        (lines(1)[:-9] + "\n" + lines(2), {}, "not JSON"),
+        (lines(1, 3), {}, "holes"),
+        (lines(1, 2), {"format": 99}, "format"),
+        (lines(1, 2), {"corpus": None, "format": 1, "model": None}, ""),
+    ],
+)
+def test_broken_folders_are_refused_in_one_sentence(
+    tmp_path: Path, metrics: str, changes: dict[str, object], sentence: str
+) -> None:
+    folder = write_run(tmp_path / "run", metrics, **changes)
+    if not sentence:
+        (folder / "config.yaml").write_text("model: 1")
+        sentence = "config"
+    with pytest.raises(UserError, match=sentence) as error:
+        runs.load_runs([folder])
+    assert "\n" not in str(error.value)
+
+
+def test_missing_folders_and_metrics(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        runs.load_runs([tmp_path / "nowhere"])
+    folder = write_run(tmp_path / "run", lines(1))
+    (folder / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match=r"no metrics\.jsonl"):
+        runs.load_runs([folder])
+    with pytest.raises(UserError, match="at least one"):
+        runs.load_runs([])
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"symbols": bytes(range(97)).hex(), "sha256": "bb", "corpus": "code"}, "vocabularies"),
+        ({"sha256": "bb", "corpus": "enwik9"}, "different corpora"),
+        ({"length": 512}, "windows of 256 and 512"),
+    ],
+)
+def test_runs_that_cannot_be_compared(change: dict[str, object], word: str) -> None:
+    one, other = made_up_run("one", [1.8]), made_up_run("other", [1.8], **change)
+    with pytest.raises(UserError, match=word) as error:
+        runs.check_comparable([one, other])
+    assert "one and other" in str(error.value)
+    runs.check_comparable([one, one])
