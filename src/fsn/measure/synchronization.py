@@ -1,0 +1,176 @@
+"""Do tokens synchronize through depth? Order parameters, winding, rank and clustering of token states.
+
+The paper opens with the claim that attention drives token states to consensus: they cluster, lose rank and
+collapse to a shared value. Here is what each of these words measures, on states (B, T, k) after the
+embedding and after every layer.
+
+Phases θ are compared as unit phasors z = e^{iθ}, read as real vectors x = [cos θ, sin θ] / √k of length
+one. A transformer's state is scaled to length one token by token. So for every model each token is a point
+on a sphere, and rank, clustering and spread mean the same thing. Order parameters and winding exist for
+phases only.
+
+=================  ===========================================================  ===========  ================
+quantity           formula (per sequence, then averaged over sequences)        consensus    scattered
+=================  ===========================================================  ===========  ================
+token order        R_n = mean_c | 1/T Σ_t z_tc^n |                             1            ≈ √(π/4T)
+coordinate order   mean_t | 1/k Σ_c z_tc |                                     any          ≈ √(π/4k)
+cosine             mean over pairs t ≠ u of x_t · x_u                          1            0
+spread             ‖X − 1 x̄‖ / ‖X‖                                             0            1
+effective rank     exp(−Σ p_i ln p_i), p_i = σ_i / Σ σ                         1            ≲ min(T, width)
+stable rank        Σ σ_i² / σ_1²                                               1            ≲ min(T, width)
+clusters           1 / Σ (σ_i² / Σ σ²)²                                        1            ≲ min(T, width)
+=================  ===========================================================  ===========  ================
+
+σ are the singular values of X (T, width). ``clusters`` is the participation ratio of the spectrum: m equal
+groups of tokens, each of one state and orthogonal to the others, give exactly m.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fsn.errors import UserError
+from fsn.measure.losses import evaluating
+from fsn.measure.tables import Table
+from fsn.nn import record
+
+PHASE_QUANTITIES = (
+    "token_order",
+    "token_order_2",
+    "token_order_3",
+    "coordinate_order",
+    "rms_phase",
+    "rms_lift",
+    "wound",
+)
+STATE_QUANTITIES = ("cosine", "spread", "effective_rank", "stable_rank", "clusters")
+
+
+def order_parameters(phases: Tensor, harmonics: int = 3) -> dict[str, float]:
+    """|mean z^n| over the tokens of a sequence per coordinate, and |mean z| over the coordinates per token.
+
+    The second harmonic tells two opposite groups (R₁ = 0, R₂ = 1) from scattered phases (both 0).
+    """
+    theta = phases.detach().double()
+    values = {}
+    for n in range(1, harmonics + 1):
+        order = torch.hypot(torch.cos(n * theta).mean(dim=-2), torch.sin(n * theta).mean(dim=-2))
+        values["token_order" if n == 1 else f"token_order_{n}"] = order.mean().item()
+    across = torch.hypot(torch.cos(theta).mean(dim=-1), torch.sin(theta).mean(dim=-1))
+    values["coordinate_order"] = across.mean().item()
+    return values
+
+
+def winding(phases: Tensor) -> dict[str, float]:
+    """The lift: how much of the phase lies beyond its principal value in (−π, π].
+
+    ``rms_phase`` is the RMS of θ, ``rms_lift`` the RMS of θ minus its principal value (a multiple of 2π),
+    ``wound`` the share of coordinates with any lift at all. Only a reader of θ itself sees it; phasors do
+    not.
+    """
+    theta = phases.detach().double()
+    turns = torch.ceil(theta / (2 * math.pi) - 0.5)
+    lift = 2 * math.pi * turns
+    return {
+        "rms_phase": theta.pow(2).mean().sqrt().item(),
+        "rms_lift": lift.pow(2).mean().sqrt().item(),
+        "wound": (turns != 0).double().mean().item(),
+    }
+
+
+def unit_states(states: Tensor, phases: bool) -> Tensor:
+    """Token states on the unit sphere: [cos θ, sin θ]/√k for phases, x/‖x‖ otherwise; (B, T, width)."""
+    x = states.detach().double()
+    if phases:
+        return torch.cat([torch.cos(x), torch.sin(x)], dim=-1) / math.sqrt(x.shape[-1])
+    return x / x.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+
+
+def state_geometry(states: Tensor, phases: bool) -> dict[str, float]:
+    """Clustering, spread and rank of token states (B, T, k), averaged over sequences; see the table."""
+    x = unit_states(states, phases)
+    tokens = x.shape[-2]
+    gram = x @ x.transpose(-1, -2)  # (B, T, T), ones on the diagonal
+    pairs = (gram.sum(dim=(-1, -2)) - gram.diagonal(dim1=-1, dim2=-2).sum(-1)) / max(tokens * (tokens - 1), 1)
+    centred = x - x.mean(dim=-2, keepdim=True)
+    spread = centred.norm(dim=(-1, -2)) / x.norm(dim=(-1, -2))
+    energy = torch.linalg.eigvalsh(gram).clamp_min(0.0)  # σ²
+    # Rounding leaves about 1e-16 of the energy where σ is zero; its root would look like rank.
+    energy = torch.where(energy > 1e-13 * energy.amax(dim=-1, keepdim=True), energy, torch.zeros_like(energy))
+    p = energy.sqrt() / energy.sqrt().sum(dim=-1, keepdim=True)
+    share = energy / energy.sum(dim=-1, keepdim=True)
+    return {
+        "cosine": pairs.mean().item(),
+        "spread": spread.mean().item(),
+        "effective_rank": torch.exp(-torch.xlogy(p, p).sum(dim=-1)).mean().item(),
+        "stable_rank": (energy.sum(dim=-1) / energy.amax(dim=-1)).mean().item(),
+        "clusters": (1.0 / share.pow(2).sum(dim=-1)).mean().item(),
+    }
+
+
+def diagnose(states: Tensor, phases: bool = True) -> dict[str, float]:
+    """All quantities of one set of token states (B, T, k) or (T, k)."""
+    batch = states if states.dim() == 3 else states[None]
+    if batch.dim() != 3:
+        raise UserError(f"Token states have shape (B, T, k), not {tuple(states.shape)}.")
+    values = state_geometry(batch, phases)
+    return order_parameters(batch) | winding(batch) | values if phases else values
+
+
+@dataclass(frozen=True)
+class DepthProfile:
+    """Diagnostics after the embedding (depth 0) and after every layer of one model.
+
+    ``values[quantity]`` is a list over depth. ``phases`` says whether the states are phases; ``baseline``
+    holds the order parameters that phases drawn at random would show at this size.
+    """
+
+    label: str
+    phases: bool
+    depth: list[int]
+    values: Mapping[str, list[float]]
+    baseline: Mapping[str, float]
+
+    def table(self) -> Table:
+        columns = ("model", "depth", *self.values)
+        rows = [
+            {"model": self.label, "depth": d, **{name: series[i] for name, series in self.values.items()}}
+            for i, d in enumerate(self.depth)
+        ]
+        return Table(columns, rows, {name: ".4f" for name in self.values} | {"wound": ".2%"})
+
+
+def depth_profile(model: nn.Module, tokens: Tensor, label: str = "") -> DepthProfile:
+    """Run ``tokens`` (B, T) through a model and diagnose its states through depth.
+
+    FSN and Kuramoto states are the phases after each layer; transformer states are the residual stream.
+    """
+    layers = len(model.layers)  # type: ignore[arg-type]
+    phases = hasattr(model.layers[0], "kernel")  # type: ignore[index]
+    first = "phases" if phases else "embedding"
+    with evaluating(model), record(model, first, "layers.*.state") as points:
+        model(tokens)
+    names = [first, *(f"layers.{i}.state" for i in range(layers))]
+    found = [diagnose(points[name].float().cpu(), phases) for name in names]
+    quantities = (PHASE_QUANTITIES if phases else ()) + STATE_QUANTITIES
+    length, width = points[first].shape[-2:]
+    baseline = (
+        {
+            "token_order": math.sqrt(math.pi / (4 * length)),
+            "coordinate_order": math.sqrt(math.pi / (4 * width)),
+        }
+        if phases
+        else {}
+    )
+    return DepthProfile(
+        label,
+        phases,
+        list(range(layers + 1)),
+        {name: [row[name] for row in found] for name in quantities},
+        baseline,
+    )
