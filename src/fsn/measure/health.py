@@ -1,0 +1,95 @@
+"""Failed runs, seen from their metrics: plateaus, divergence, losses worse than guessing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fsn.measure.runs import RunLike, epoch_value, finished_epochs, run_name, vocabulary_of
+from fsn.measure.tables import Table
+from fsn.train.plateau import MARGIN_BITS, trailing
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One run's trouble: ``kind`` is ``"plateau"``, ``"divergence"`` or ``"worse than guessing"``."""
+
+    run: str
+    kind: str
+    epoch: int
+    detail: str
+
+
+def plateaus(first_epoch: Mapping[str, float], threshold: float = MARGIN_BITS) -> list[Finding]:
+    """Seeds that trail their best sibling by more than ``threshold`` bits after the first epoch.
+
+    ``first_epoch`` maps the name of a seed to its validation loss in bits after epoch one. The best
+    sibling, not their mean, is the yardstick, so that one failed seed cannot hide another; a lone seed has
+    nobody to trail.
+    """
+    finite = {name: value for name, value in first_epoch.items() if math.isfinite(value)}
+    return [
+        Finding(
+            one.run,
+            "plateau",
+            1,
+            f"{one.bits:.4f} bits after the first epoch where its best sibling has {one.best:.4f}",
+        )
+        for one in trailing(finite, threshold)
+    ]
+
+
+def divergence(
+    name: str, epochs: Sequence[Mapping[str, Any]], vocabulary: int | None = None
+) -> list[Finding]:
+    """The first epoch whose loss is not finite, or above log₂ V bits, where blind guessing does better."""
+    for row in epochs:
+        epoch = int(row.get("epoch", 0))
+        for key in ("train_loss_bits", "valid_bits"):
+            value = epoch_value(row, key)
+            if key in row and not math.isfinite(value):
+                return [Finding(name, "divergence", epoch, f"{key} is not finite at epoch {epoch}")]
+        loss = epoch_value(row, "valid_bits")
+        if vocabulary and vocabulary > 1 and loss > math.log2(vocabulary):
+            detail = (
+                f"{loss:.2f} bits at epoch {epoch}, above the {math.log2(vocabulary):.2f} of guessing "
+                f"among {vocabulary} symbols"
+            )
+            return [Finding(name, "worse than guessing", epoch, detail)]
+    return []
+
+
+def check_runs(runs: Iterable[RunLike], threshold: float = MARGIN_BITS) -> list[Finding]:
+    """All findings for the seeds of one configuration, in the order of the runs."""
+    group = list(runs)
+    first = {
+        run_name(run): epoch_value(finished_epochs(run)[0], "valid_bits")
+        for run in group
+        if finished_epochs(run)
+    }
+    found = plateaus(first, threshold)
+    for run in group:
+        found += divergence(run_name(run), run.epochs, vocabulary_of(run))
+    order = {run_name(run): i for i, run in enumerate(group)}
+    return sorted(found, key=lambda finding: order[finding.run])
+
+
+def health_table(runs: Iterable[RunLike], threshold: float = MARGIN_BITS) -> Table:
+    """One row per run: its state and, where something is wrong, what."""
+    group = list(runs)
+    findings = check_runs(group, threshold)
+    rows = []
+    for run in group:
+        name = run_name(run)
+        own = [finding for finding in findings if finding.run == name]
+        rows.append(
+            {
+                "run": name,
+                "epochs": len(finished_epochs(run)),
+                "state": ", ".join(finding.kind for finding in own) or "healthy",
+                "detail": "; ".join(finding.detail for finding in own) or None,
+            }
+        )
+    return Table(("run", "epochs", "state", "detail"), rows)
