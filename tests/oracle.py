@@ -1,8 +1,8 @@
 """The whole model family once more, in slow loops, written from the paper's equations.
 
 This file is what the package is checked against, so it shares no code with it: it reads the numbers of a
-``state_dict`` and the fields of a config, and nothing else. One sequence at a time, scalars in float64, one loop
-per index of the formula. Where the package folds, stacks or factors a formula, this file does not: the
+``state_dict`` and the fields of a config, and nothing else. One sequence at a time, scalars in float64, one
+loop per index of the formula. Where the package folds, stacks or factors a formula, this file does not: the
 coupling is summed in its polar form (equation 3), scores are cosines of differences rather than dot products,
 and collective modes use Python's complex numbers.
 """

@@ -33,7 +33,7 @@ def small(family: str, seed: int = 1, vocab_size: int = 13, **overrides: Any) ->
 
 @torch.no_grad()
 def randomise(model: LanguageModel, seed: int = 1) -> None:
-    """Draw every parameter anew: phases all over the circle and beyond, gates that gate, kernels that are full."""
+    """Draw every parameter anew: phases all over the circle, gates that gate, full kernels."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, dtype=torch.float64, generator=generator)

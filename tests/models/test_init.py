@@ -10,8 +10,8 @@ import torch
 import fsn
 from fsn import UserError
 
-# A page in the style of an encyclopedia's source: headings, links, templates, entities, lists, a table. The ramp
-# depends on the text through how often symbols recur, so it wants text that looks like the corpus.
+# A page in the style of an encyclopedia's source: headings, links, entities, lists, a table. The ramp depends
+# on the text through how often symbols recur, so it wants text that looks like the corpus.
 PAGE = """\
   <page>
     <title>Synchronization of clocks</title>
@@ -19,23 +19,23 @@ PAGE = """\
       <text xml:space="preserve">'''Synchronization of clocks''' is the problem of making two or more
 [[clock]]s agree. The oldest account of clocks that agree by themselves is a letter of [[Christiaan Huygens]]
 from [[1665]]: two [[pendulum]] clocks hung from one beam were found, after about half an hour, to swing in
-opposite directions, and when disturbed they came back to the same motion. Huygens called it &quot;an odd kind of
-sympathy&quot; and traced it to small movements of the beam.
+opposite directions, and when disturbed they came back to the same motion. Huygens called it &quot;an odd kind
+of sympathy&quot; and traced it to small movements of the beam.
 
 == History ==
-* In the [[19th century]] railways needed one time for a whole country, and the [[electrical telegraph]] carried it.
+* In the [[19th century]] railways needed one time for a whole country; the [[telegraph]] carried it.
 * [[Lord Rayleigh]] described two organ pipes that stand side by side and sound as one.
 * [[Balthasar van der Pol]] studied [[electronic oscillator|oscillators]] made of vacuum tubes, which can be
 entrained by a weak signal of nearly the same [[frequency]].
 
 == Many oscillators ==
 In [[1967]] [[Arthur Winfree]] asked what happens when a great many oscillators with slightly different
-frequencies influence each other. Above a certain strength of the coupling a part of them locks together, much as
-water freezes. [[Yoshiki Kuramoto]] gave a form of the problem that can be solved on paper:
+frequencies influence each other. Above a certain strength of the coupling a part of them locks together, much
+as water freezes. [[Yoshiki Kuramoto]] gave a form of the problem that can be solved on paper:
 
 :''d&theta;/dt = &omega; + (K/N) &Sigma; sin(&theta;&lt;sub&gt;j&lt;/sub&gt; - &theta;)''
 
-where ''K'' is the strength of the coupling and ''N'' the number of oscillators. See also [[phase transition]].
+where ''K'' is the strength of the coupling and ''N'' the number of oscillators; see [[phase transition]].
 
 == See also ==
 * [[Firefly|Fireflies]] that flash together

@@ -12,8 +12,8 @@ def norm_matched_tanh(x: Tensor, alpha: Tensor) -> Tensor:
         x · ‖α tanh(x)‖ / ‖x‖        norms per token, over the last axis
 
     Zero goes to zero. The derivative there is α (the limit of the ratio of the norms is one), so the gradient
-    is finite everywhere. Each norm is taken relative to its own largest entry, so neither tiny nor huge updates
-    lose their squares to under- or overflow.
+    is finite everywhere. Each norm is taken relative to its own largest entry, so neither tiny nor huge
+    updates lose their squares to under- or overflow.
 
     x: (..., k), alpha: () -> (..., k)
     """
