@@ -1,0 +1,181 @@
+"""Checkpoints from which a run goes on as if nothing had happened.
+
+    last/
+      CURRENT                 the name of the newest checkpoint, replaced in one step
+      step-00001234/
+        weights.safetensors   parameters and buffers
+        optimizer.safetensors AdamW's moments, PyTorch's generator state
+        best.safetensors      the best weights so far (a hard link where the file system can)
+        state.json            step, epoch, position, sums so far, the sha256 of the files above
+        state.sha256          the sha256 of state.json
+
+A checkpoint is written into a folder of another name, flushed to the disk, renamed, and only then named in
+CURRENT. The one before it is kept. On reading, each file must have its sha256; a damaged checkpoint is named
+in a warning, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from ..errors import UserError
+from ..io import sync_folder, write_text_atomic
+
+_NAME = re.compile(r"step-\d{8,}(-evaluated)?")
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint that was read back whole."""
+
+    name: str
+    state: dict[str, Any]
+    tensors: dict[str, dict[str, Tensor]]
+    best: bytes | None
+    warnings: list[str]
+
+
+class Damaged(Exception):
+    """This checkpoint cannot be used."""
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def pack(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Tensors as the bytes of a safetensors file. (Written by Python, so a full disk is an ``OSError``.)"""
+    plain = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
+    return safetensors.torch.save(plain, metadata)
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.current: str | None = None
+        self.loaded: Checkpoint | None = None
+
+    def names(self) -> list[str]:
+        """Newest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted((p.name for p in self.folder.iterdir() if _NAME.fullmatch(p.name)), reverse=True)
+
+    def save(
+        self,
+        state: dict[str, Any],
+        tensors: dict[str, dict[str, Tensor]],
+        best: Path | None = None,
+        evaluated: bool = False,
+    ) -> str:
+        """Write a checkpoint; the name of its folder."""
+        name = f"step-{state['step']:08d}" + ("-evaluated" if evaluated else "")
+        if name == self.current:
+            return name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob(".writing-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        temporary = self.folder / f".writing-{name}"
+        try:
+            temporary.mkdir()
+            digests = {}
+            for part, content in tensors.items():
+                data = pack(content)
+                digests[f"{part}.safetensors"] = sha256(data)
+                _write(temporary / f"{part}.safetensors", data)
+            if best is not None and best.exists():
+                copy = temporary / "best.safetensors"
+                try:
+                    os.link(best, copy)
+                except OSError:
+                    _write(copy, best.read_bytes())
+                digests["best.safetensors"] = sha256(copy.read_bytes())
+            document = json.dumps({**state, "sha256": digests}, indent=1).encode()
+            _write(temporary / "state.json", document)
+            _write(temporary / "state.sha256", f"{sha256(document)}  state.json\n".encode())
+            sync_folder(temporary)
+            target = self.folder / name
+            if target.exists():  # left by an earlier attempt that was not used
+                shutil.rmtree(target)
+            os.rename(temporary, target)
+            sync_folder(self.folder)
+            write_text_atomic(self.folder / "CURRENT", name + "\n")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        previous, self.current = self.current, name
+        for old in self.names():
+            if old not in (name, previous):
+                shutil.rmtree(self.folder / old, ignore_errors=True)
+        return name
+
+    def load(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, or None where there is none at all."""
+        candidates = self.names()
+        with contextlib.suppress(OSError):
+            named = (self.folder / "CURRENT").read_text(encoding="utf-8").strip()
+            if named in candidates:
+                candidates.remove(named)
+                candidates.insert(0, named)
+        warnings: list[str] = []
+        for name in candidates:
+            try:
+                found = self._read(name)
+            except Damaged as error:
+                warnings.append(f"the checkpoint {self.folder / name} is damaged ({error})")
+                continue
+            if warnings:
+                warnings[-1] += f"; going on from {name}, the one before it"
+            found.warnings = warnings
+            self.current, self.loaded = name, found
+            return found
+        if warnings:
+            raise UserError(
+                f"no checkpoint in {self.folder} can be read: {'; '.join(warnings)}. "
+                "Move this folder away and start again"
+            )
+        return None
+
+    def _read(self, name: str) -> Checkpoint:
+        folder = self.folder / name
+        try:
+            document = (folder / "state.json").read_bytes()
+            if (folder / "state.sha256").read_bytes()[:64] != sha256(document).encode():
+                raise Damaged("state.json does not match its sha256")
+            state = json.loads(document)
+            tensors: dict[str, dict[str, Tensor]] = {}
+            best: bytes | None = None
+            for file, digest in state["sha256"].items():
+                data = (folder / file).read_bytes()
+                if sha256(data) != digest:
+                    raise Damaged(f"{file} does not match its sha256")
+                if file == "best.safetensors":
+                    best = data
+                else:
+                    tensors[Path(file).stem] = safetensors.torch.load(data)
+        except OSError as error:
+            raise Damaged(f"{Path(error.filename or folder).name}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Damaged(f"state.json cannot be read: {type(error).__name__}") from None
+        return Checkpoint(name, state, tensors, best, [])
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

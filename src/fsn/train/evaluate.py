@@ -1,0 +1,116 @@
+"""Validation: the mean loss over every prediction of every window, the same number each time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from ..progress import Bar
+from .recipe import Precision
+from .world import World, autocast
+
+if TYPE_CHECKING:
+    from ..data import Windows
+
+
+class EvaluationStopped(Exception):
+    """The evaluation was asked to stop before its end."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Bits per symbol over a set of windows."""
+
+    bits: float
+    """Mean over every prediction."""
+    bits_second_half: float
+    """Mean over targets at t ≥ length / 2, each with at least half a window behind it."""
+    windows: int
+    predictions: int
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.predictions / self.seconds if self.seconds > 0 else math.nan
+
+
+def second_half(length: int) -> int:
+    """Index of the first prediction whose target lies at t ≥ length / 2 (prediction i has target i + 1)."""
+    return -(-length // 2) - 1
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    windows: Windows,
+    *,
+    batch_size: int | None = None,
+    precision: Precision = "fp32",
+    world: World | None = None,
+    label: str | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Evaluation:
+    """Evaluate ``model`` on all ``windows``, without dropout.
+
+    The sums run in float64 over batches in a fixed order. With many processes each takes a contiguous share
+    of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
+    up with :class:`EvaluationStopped`.
+    """
+    device = next(model.parameters()).device
+    world = world or World(device=device)
+    batch_size = batch_size or default_batch_size(device)
+    precision = "fp32" if precision == "auto" else precision
+    total, length = len(windows), windows.length
+    half = second_half(length)
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    mine = world.rows(total)
+    training = model.training
+    model.eval()
+    _wait(device)
+    start = time.perf_counter()
+    try:
+        shown = Bar(label, len(mine)) if label and world.first else contextlib.nullcontext()
+        with shown as bar:
+            for low in range(mine.start, mine.stop, batch_size):
+                if stop is not None and stop():
+                    sums[2] += 1
+                    break
+                index = torch.arange(low, min(low + batch_size, mine.stop), device=device)
+                batch = windows.gather(index)
+                with autocast(precision, device):
+                    loss = model.loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())  # type: ignore[operator]
+                loss = loss.double()
+                sums[0] += loss.sum()
+                sums[1] += loss[:, half:].sum()
+                if bar is not None:
+                    bar.update(len(index))
+        all_nats, half_nats, stopped = world.add(sums).tolist()
+    finally:
+        model.train(training)
+    if stopped:
+        raise EvaluationStopped
+    seconds = time.perf_counter() - start
+    predictions = total * (length - 1)
+    return Evaluation(
+        bits=all_nats / math.log(2) / predictions,
+        bits_second_half=half_nats / math.log(2) / (total * (length - 1 - half)),
+        windows=total,
+        predictions=predictions,
+        seconds=seconds,
+    )
+
+
+def default_batch_size(device: torch.device) -> int:
+    return 512 if device.type == "cuda" else 64
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

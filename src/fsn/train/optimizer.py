@@ -1,0 +1,145 @@
+"""AdamW over one flat vector.
+
+Weight decay covers every parameter, so all parameters are treated alike and can lie side by side in one
+vector. Then a step is one kernel, the global norm of the gradient is one reduction, and processes exchange
+gradients in one message. The modules keep their parameters: each is a view into the vector.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .recipe import Recipe
+
+_ALIGN = 32  # floats: each parameter starts on a 128-byte boundary
+
+
+class FlatParameters:
+    """The parameters of a module and their gradients as views into two vectors.
+
+    ``values`` holds the weights. ``gradient`` holds the gradient; behind it, in the same block of memory
+    (``message``), lie a few spare numbers that travel with it when processes add up their gradients.
+    """
+
+    SPARE = _ALIGN
+
+    def __init__(self, module: nn.Module) -> None:
+        named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        if not named:
+            raise ValueError("this module has no parameters to train")
+        device = named[0][1].device
+        self.slots: dict[str, tuple[int, torch.Size]] = {}
+        size = 0
+        for name, p in named:
+            if p.dtype != torch.float32:
+                raise TypeError(f"parameter {name} is {p.dtype}; the trainer keeps weights in float32")
+            self.slots[name] = (size, p.shape)
+            size += -(-p.numel() // _ALIGN) * _ALIGN
+        self.values = torch.zeros(size, device=device)
+        self.message = torch.zeros(size + self.SPARE, device=device)
+        self.gradient = self.message[:size]
+        self.spare = self.message[size:]
+        for name, p in named:
+            view = self.view(self.values, name)
+            view.copy_(p.detach())
+            p.data = view
+            p.grad = self.view(self.gradient, name)
+        self.parameters = dict(named)
+
+    def view(self, vector: Tensor, name: str) -> Tensor:
+        """The part of ``vector`` that belongs to parameter ``name``, in its shape."""
+        start, shape = self.slots[name]
+        return vector[start : start + shape.numel()].view(shape)
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        return {name: self.view(vector, name) for name in self.slots}
+
+    def still_flat(self) -> bool:
+        """Whether every parameter and gradient is still a view (nobody replaced one)."""
+        return all(
+            p.data_ptr() == self.view(self.values, n).data_ptr()
+            and p.grad is not None
+            and p.grad.data_ptr() == self.view(self.gradient, n).data_ptr()
+            for n, p in self.parameters.items()
+        )
+
+
+class Optimizer:
+    """Clip the gradient to a global norm, then AdamW; nothing happens while ``broken`` is 1.
+
+        g ← g / max(1, (‖g‖ + 10⁻⁶) / clip)
+        m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
+        p ← p − lr λ p − lr m̂ / (√v̂ + ε)
+
+    Everything the step reads is a tensor on the device, so it can be captured in a CUDA graph. ``broken``
+    stops the weights in place: when a loss or gradient is not finite, the weights before it stay.
+    """
+
+    def __init__(self, flat: FlatParameters, recipe: Recipe) -> None:
+        self.flat, self.clip = flat, recipe.clip
+        device = flat.values.device
+        cuda = device.type == "cuda"
+        self._parameter = nn.Parameter(flat.values, requires_grad=True)
+        self._parameter.grad = flat.gradient
+        self.lr: Tensor | float = torch.tensor(recipe.lr, device=device) if cuda else recipe.lr
+        self._adamw = torch.optim.AdamW(
+            [self._parameter],
+            lr=self.lr,
+            betas=(recipe.beta1, recipe.beta2),
+            eps=recipe.eps,
+            weight_decay=recipe.weight_decay,
+            fused=True,
+            capturable=cuda,
+        )
+        self.broken = torch.zeros((), device=device)
+        self._scale = torch.ones((), device=device)
+        # The fused kernel divides the gradient by `grad_scale` and skips the step where `found_inf` is 1: the
+        # hooks that mixed-precision scaling uses. Here they carry the clipping and the stop.
+        self._adamw.grad_scale = self._scale  # type: ignore[attr-defined]
+        self._adamw.found_inf = self.broken  # type: ignore[attr-defined]
+        self._make_state()
+
+    def _make_state(self) -> None:
+        """Let AdamW allocate its moments now (a graph needs their addresses), without moving a weight."""
+        before = self.flat.values.clone()
+        self.broken.fill_(1.0)
+        self._adamw.step()
+        self.broken.zero_()
+        state = self._adamw.state[self._parameter]
+        for tensor in state.values():
+            tensor.zero_()
+        self.flat.values.copy_(before)
+        self.moment, self.square, self.steps = state["exp_avg"], state["exp_avg_sq"], state["step"]
+
+    def zero_grad(self) -> None:
+        self.flat.message.zero_()
+
+    def norm(self) -> Tensor:
+        """The global norm of the gradient, ()."""
+        return torch.linalg.vector_norm(self.flat.gradient)
+
+    @torch.no_grad()
+    def step(self, norm: Tensor) -> None:
+        if self.clip > 0:
+            self._scale.copy_(((norm + 1e-6) / self.clip).clamp_(min=1.0))
+        self._adamw.step()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The moments, parameter by parameter, and the number of steps."""
+        state = {f"moment.{n}": t for n, t in self.flat.split(self.moment).items()}
+        state |= {f"square.{n}": t for n, t in self.flat.split(self.square).items()}
+        return state | {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Copy into the tensors that exist, so that a captured graph goes on to use them."""
+        mine = self.state_dict()
+        if set(mine) != set(state):
+            odd = sorted(set(mine) ^ set(state))
+            raise KeyError(f"optimizer state does not fit the model: {odd[0]}")
+        for name, tensor in mine.items():
+            tensor.copy_(state[name].to(tensor.device))
+
+    def tensors(self) -> list[Tensor]:
+        """All that a step changes, for saving and restoring around a warm-up."""
+        return [self.flat.values, self.moment, self.square, self.steps, self.broken]

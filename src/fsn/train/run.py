@@ -1,0 +1,121 @@
+"""A run folder, read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from ..data.alphabet import Alphabet
+from ..errors import UserError
+from ..models import Config, build_from_config, config_from_dict
+from .checkpoint import Checkpoints
+from .folder import read_config, read_metrics
+from .recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run left behind: its config, its curves, its weights."""
+
+    folder: Path
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def model_config(self) -> Config:
+        return config_from_dict(self.config["model"])
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return Recipe.from_dict(self.config["recipe"])
+
+    @cached_property
+    def alphabet(self) -> Alphabet:
+        """The symbols of the run's corpus: encodes and decodes text without the corpus itself."""
+        return Alphabet(bytes.fromhex(self.config["corpus"]["symbols"]))
+
+    @cached_property
+    def epochs(self) -> list[dict[str, Any]]:
+        """The lines of kind ``epoch``, one for each epoch. The last has ``complete: false`` where a run ended
+        within an epoch."""
+        by_number = {line["epoch"]: line for line in self.metrics if line.get("kind") == "epoch"}
+        return [by_number[number] for number in sorted(by_number)]
+
+    @cached_property
+    def validations(self) -> list[dict[str, Any]]:
+        """Every validation, at epochs and at the extra steps of ``eval_at_steps``, in order of step."""
+        lines = [line for line in self.metrics if line.get("kind") in ("epoch", "valid")]
+        return sorted(lines, key=lambda line: line["step"])
+
+    @property
+    def warnings(self) -> list[dict[str, Any]]:
+        return [line for line in self.metrics if line.get("kind") == "warning"]
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "DONE").exists()
+
+    @property
+    def step(self) -> int:
+        """The last step that metrics.jsonl speaks of."""
+        return max((line.get("step", 0) for line in self.metrics), default=0)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The line of the epoch with the lowest validation loss."""
+        lines = [line for line in self.epochs if line.get("valid_bits") is not None]
+        return min(lines, key=lambda line: line["valid_bits"], default=None)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.folder / "environment.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def load_model(
+        self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
+    ) -> nn.Module:
+        """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
+        if which == "best":
+            path = self.folder / "best.safetensors"
+            try:
+                weights = safetensors.torch.load(path.read_bytes())
+            except FileNotFoundError:
+                raise UserError(
+                    f"{self.folder} has no best.safetensors yet: wait for an epoch, or ask for the last weights"
+                ) from None
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{path} cannot be read ({error})") from None
+        elif which == "last":
+            checkpoint = Checkpoints(self.folder / "last").load()
+            if checkpoint is None:
+                raise UserError(f"{self.folder} has no checkpoint in last/")
+            weights = checkpoint.tensors["weights"]
+        else:
+            raise UserError(f"which weights? {which!r} is neither best nor last")
+        with torch.random.fork_rng(devices=[]):
+            model = build_from_config(self.model_config)
+        model.load_state_dict(weights)
+        return model.to(device).eval()
+
+
+def load_run(folder: str | os.PathLike[str]) -> Run:
+    """Read a run folder, finished or not."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise UserError(f"there is no run folder {path}")
+    return Run(path, read_config(path), read_metrics(path))

@@ -1,0 +1,284 @@
+"""Starting a run, or taking one up again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal as signals
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import fsn
+
+from .. import data
+from ..errors import UserError
+from ..models import Config, build_from_config, config_to_dict, preset
+from .checkpoint import Checkpoint, Checkpoints
+from .environment import describe_device, environment, write_environment
+from .folder import FORMAT, RunFolder, disk_errors
+from .loggers import Loggers, check_loggers
+from .loop import Training
+from .recipe import Recipe
+from .run import Run, load_run
+from .settle import Resume, reopen, settle
+from .signals import StopRequest
+from .state import State, Stopped
+from .step import Stepper
+from .world import World, numerics, open_world
+
+if TYPE_CHECKING:
+    from ..data import Corpus
+
+ENGINES = {
+    "eager": "eager",
+    "compile": "compile: forward and backward through torch.compile",
+    "graph": "graph: the whole step replays as one CUDA graph",
+    "compile-graph": "compile-graph: torch.compile, and the whole step replays as one CUDA graph",
+}
+PRECISIONS = {
+    "fp32": "fp32: float32 throughout",
+    "tf32": "tf32: float32 storage, TensorFloat-32 products",
+    "bf16": "bf16: autocast, weights and phases in float32",
+}
+
+
+def train(
+    model: str | Config,
+    corpus: str | Corpus,
+    out: str | os.PathLike[str],
+    recipe: Recipe | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    resume: Resume = "auto",
+    extend: bool = False,
+    device: str = "auto",
+    budget_minutes: float | None = None,
+    log: Sequence[str] = (),
+    quiet: bool = False,
+) -> Run:
+    """Train a model and return its run.
+
+        run = fsn.train.train("fsn-1m", "enwik8", "runs/fsn-seed0", Recipe(epochs=2))
+        run.epochs[-1]["valid_bits"]
+
+    ``model`` is a preset's name (``overrides`` replace fields of its config) or a config. If ``out`` holds an
+    unfinished run of the same config it goes on from its last checkpoint (``resume="auto"``). ``extend`` lets
+    a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
+    checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
+    ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process
+    calls this.
+    """
+    recipe = recipe or Recipe()
+    if resume not in ("auto", "never", "must"):
+        raise UserError(f"resume must be auto, never or must, not {resume!r}")
+    if budget_minutes is not None and budget_minutes <= 0:
+        raise UserError("the time budget must be positive")
+    check_loggers(log)
+    deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
+    with open_world(device) as world, _own_generator(world.device):
+        text = _load_corpus(corpus, world)
+        config = _model_config(model, text.vocab_size, dict(overrides or {}))
+        windows = (
+            data.Windows(text.train, recipe.length, recipe.train_stride),
+            data.Windows(text.valid, recipe.length, recipe.eval_stride),
+        )
+        whole = _whole_config(config, model if isinstance(model, str) else None, recipe, text)
+        folder = RunFolder(out, quiet or not world.first)
+        checkpoints = Checkpoints(folder.path / "last")
+        try:
+            with disk_errors(folder.path), StopRequest() as stop:
+                opened = world.first_does(lambda: _open(folder, checkpoints, whole, world, resume, extend))
+                if opened.done:
+                    _say_done(folder)
+                else:
+                    recipe = Recipe.from_dict(opened.config["recipe"])
+                    with numerics(recipe, world.device):
+                        training = _set_up(world, folder, checkpoints, config, opened, recipe, windows, stop)
+                        training.deadline = deadline
+                        _run(training, opened.state is not None, log)
+                world.first_does(lambda: None)  # all files are there before any process reads them
+        finally:
+            folder.close()
+    return load_run(out)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What the first process found in the run folder, and tells the others."""
+
+    config: dict[str, Any]
+    done: bool = False
+    state: dict[str, Any] | None = None
+
+
+def _open(
+    folder: RunFolder,
+    checkpoints: Checkpoints,
+    whole: dict[str, Any],
+    world: World,
+    resume: Resume,
+    extend: bool,
+) -> _Opened:
+    with disk_errors(folder.path):
+        folder.open()
+        config, found = settle(folder, whole, world, resume, extend)
+        if found == "done":
+            return _Opened(config, done=True)
+        checkpoint = reopen(folder, checkpoints, found, resume)
+        return _Opened(config, state=checkpoint.state if checkpoint else None)
+
+
+def _run(training: Training, resumed: bool, log: Sequence[str]) -> None:
+    world, folder = training.world, training.folder
+    if world.first:
+        write_environment(folder.path / "environment.json", environment(world))
+        training.loggers = Loggers(folder.path, log, training.config, training.state.step, folder.say)
+        _introduce(training, resumed)
+    try:
+        training.run()
+    except Stopped as stopped:
+        s = training.state
+        why = {0: "the time budget is spent", signals.SIGINT: "Ctrl-C", signals.SIGTERM: "SIGTERM"}.get(
+            stopped.signal, f"signal {stopped.signal}"
+        )
+        folder.say(
+            f"stopped   {why}, at step {s.step:,} of {training.total:,} (epoch {s.epoch}); "
+            "a checkpoint is written: run the same command again to go on"
+        )
+        if stopped.signal == signals.SIGINT:
+            raise KeyboardInterrupt from None
+        if stopped.signal:
+            raise SystemExit(128 + stopped.signal) from None
+    except UserError as error:
+        with contextlib.suppress(OSError):
+            folder.quiet = True  # the caller shows the sentence; the log keeps it
+            folder.say(f"error     {error}")
+        raise
+    finally:
+        if training.loggers is not None:
+            training.loggers.close()
+
+
+# -- what is to be trained ---------------------------------------------------------------------------------
+
+
+def _load_corpus(corpus: str | Corpus, world: World) -> Corpus:
+    """The first process fetches; the others then find it in the cache."""
+    if not isinstance(corpus, str | os.PathLike):
+        return corpus
+    mine: list[Corpus] = []
+    world.first_does(lambda: mine.append(data.load(corpus)))
+    return mine[0] if mine else data.load(corpus)
+
+
+def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
+    if isinstance(model, str):
+        return preset(model, vocab_size, **overrides)
+    config = dataclasses.replace(model, **overrides) if overrides else model
+    if config.vocab_size != vocab_size:
+        raise UserError(
+            f"the model has {config.vocab_size} symbols, the corpus {vocab_size}; make them equal"
+        )
+    return config
+
+
+def _whole_config(config: Config, name: str | None, recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+    return {
+        "preset": name,
+        "model": config_to_dict(config),
+        "recipe": recipe.to_dict(),
+        "corpus": {"name": corpus.name, "sha256": corpus.sha256, "symbols": bytes(corpus.symbols).hex()},
+        "fsn_version": fsn.__version__,
+        "format": FORMAT,
+    }
+
+
+# -- the objects -------------------------------------------------------------------------------------------
+
+
+def _set_up(
+    world: World,
+    folder: RunFolder,
+    checkpoints: Checkpoints,
+    config: Config,
+    opened: _Opened,
+    recipe: Recipe,
+    windows: tuple[data.Windows, data.Windows],
+    stop: StopRequest,
+) -> Training:
+    """Model, step and state on the device, as at the start or as in the checkpoint."""
+    train_windows, valid_windows = (w.to(world.device) for w in windows)
+    torch.manual_seed(recipe.seed)
+    model = build_from_config(config).to(world.device)
+
+    def fallback(reason: str) -> None:
+        folder.say(f"engine    {recipe.engine} does not work here ({reason}); using eager")
+
+    stepper = Stepper(model, train_windows, recipe, world, fallback)
+    state = State()
+    if opened.state is not None:
+        names = {f.name for f in dataclasses.fields(State)}
+        state = State(**{n: v for n, v in opened.state.items() if n in names})
+        if checkpoints.loaded is not None:  # in the first process, which then shares it
+            _put_back(checkpoints.loaded, stepper)
+            checkpoints.loaded = None
+    for tensor in stepper.optimizer.tensors():
+        world.share(tensor)
+    if not stepper.flat.still_flat():
+        raise RuntimeError("a parameter was replaced while the model was being set up")
+    return Training(
+        folder, checkpoints, opened.config, recipe, world, model, stepper, valid_windows, state, None, stop
+    )
+
+
+def _put_back(checkpoint: Checkpoint, stepper: Stepper) -> None:
+    """Weights, moments and generator as in the checkpoint."""
+    tensors = dict(checkpoint.tensors["optimizer"])
+    torch.set_rng_state(tensors.pop("rng.cpu"))
+    on_gpu = tensors.pop("rng.cuda", None)
+    if on_gpu is not None and stepper.device.type == "cuda":
+        torch.cuda.set_rng_state(on_gpu, stepper.device)
+    stepper.model.load_state_dict(checkpoint.tensors["weights"])
+    stepper.optimizer.load_state_dict(tensors)
+
+
+def _introduce(training: Training, resumed: bool) -> None:
+    say, r, world, stepper = training.folder.say, training.recipe, training.world, training.stepper
+    s = training.state
+    begun = f"goes on at step {s.step:,} of {training.total:,}" if resumed else "new"
+    n = sum(p.numel() for p in training.model.parameters())
+    name = training.config["preset"] or training.config["model"]["kind"]
+    say(f"run       {training.folder.path}: {begun}")
+    say(f"model     {name}, {n:,} parameters, seed {r.seed}")
+    say(
+        f"text      {training.config['corpus']['name']}: {stepper.n_windows:,} windows, "
+        f"{stepper.steps_per_epoch:,} steps an epoch, {training.total:,} in all; "
+        f"{len(training.valid):,} validation windows"
+    )
+    processes = f", {world.size} processes" if world.size > 1 else ""
+    say(f"device    {describe_device(world.device)}{processes}{', deterministic' if r.deterministic else ''}")
+    say(f"precision {PRECISIONS[r.precision]}")
+    say(f"engine    {ENGINES[r.engine]}")
+    say(
+        f"optimizer fused AdamW, all parameters in one vector; lr {r.lr:g}, weight decay {r.weight_decay:g}, "
+        f"clip {r.clip:g}"
+    )
+
+
+@contextlib.contextmanager
+def _own_generator(device: torch.device) -> Iterator[None]:
+    """Leave the caller's random generator as it was."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
+def _say_done(folder: RunFolder) -> None:
+    if not folder.quiet:
+        run = load_run(folder.path)
+        best = f": best {run.best['valid_bits']:.4f} bits at epoch {run.best['epoch']}" if run.best else ""
+        folder.say(f"{folder.path} is finished{best}; to train it longer give more --epochs and --extend")

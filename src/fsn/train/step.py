@@ -1,0 +1,263 @@
+"""One training step, and four ways to run it.
+
+    gather windows → forward → backward → (add up over processes) → clip → AdamW → count
+
+Everything a step needs lies on the device: the text, the order of the epoch, the place in that order, the
+dropout counter. So the step is the same piece of device work each time and can be captured once as a CUDA
+graph and replayed, many times between two looks of the host. Losses collect in a ring that the host reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..nn.probe import record
+from ..ops import DropoutKey
+from .optimizer import FlatParameters, Optimizer
+from .recipe import Engine, Recipe
+from .world import World, autocast
+
+if TYPE_CHECKING:
+    from ..data import Windows
+
+RING = 1024  # losses kept on the device: the most steps between two looks of the host
+WARM_UP = 3
+
+
+def dropout_base(seed: int) -> int:
+    """A 62-bit hash of the seed (the finaliser of splitmix64): where the run's dropout counter starts."""
+    mask = (1 << 64) - 1
+    z = (seed + 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return (z ^ (z >> 31)) >> 2
+
+
+class Stepper:
+    """The step of a run and all the device state it moves.
+
+    :meth:`run` starts steps and returns at once on a GPU; :meth:`read` waits for them and gives their losses
+    and gradient norms. From the first loss or norm that is not finite on, weights and moments stand still.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        windows: Windows,
+        recipe: Recipe,
+        world: World,
+        on_fallback: Callable[[str], None] | None = None,
+    ) -> None:
+        self.model, self.windows, self.recipe, self.world = model, windows, recipe, world
+        self.device = world.device
+        self.engine: Engine = recipe.engine
+        self.on_fallback = on_fallback
+        self.flat = FlatParameters(model)
+        self.optimizer = Optimizer(self.flat, recipe)
+        self.n_windows = len(windows)
+        self.steps_per_epoch = recipe.steps_per_epoch(self.n_windows)
+        self.order = torch.zeros(self.n_windows, dtype=torch.int64, device=self.device)
+        self.counters = torch.zeros(3, dtype=torch.int64, device=self.device)
+        self.position, self.counter, self.step = (
+            self.counters.unbind()
+        )  # in the epoch, for dropout, in the run
+        self.ring = torch.zeros(RING, 2, device=self.device)
+        self._rows = {
+            b: self._offsets(b) for b in {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
+        }
+        self._loss: Callable[..., Tensor] = model.loss  # type: ignore[assignment]
+        self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._ready = False
+
+    # -- where the run stands ------------------------------------------------------------------------------
+
+    def batch_at(self, position: int) -> int:
+        """Windows in batch ``position`` of an epoch, over all processes: all full but perhaps the last."""
+        return min(self.recipe.batch_size, self.n_windows - position * self.recipe.batch_size)
+
+    def _offsets(self, batch: int) -> Tensor:
+        rows = self.world.rows(batch)
+        return torch.arange(rows.start, rows.stop, device=self.device)
+
+    def set_order(self, order: Tensor) -> None:
+        self.order.copy_(order)
+
+    def set_place(self, position: int, step: int) -> None:
+        """Stand before batch ``position`` of the epoch, after ``step`` steps of the run."""
+        place = [position, dropout_base(self.recipe.seed) + step, step]
+        self.counters.copy_(torch.tensor(place, dtype=torch.int64))
+        self.optimizer.broken.zero_()
+
+    # -- the step ------------------------------------------------------------------------------------------
+
+    def _gather(self, batch: int) -> tuple[Tensor, Tensor]:
+        places = self.position * self.recipe.batch_size + self._rows[batch]
+        text = self.windows.gather(self.order.index_select(0, places))
+        return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    def _gradients(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
+        """This process's part of the gradient, and of the loss, into ``flat.message``.
+
+        The loss is the sum over this process's predictions divided by the number in the whole batch, so the
+        parts of all processes add up to the mean, whatever share each has.
+        """
+        self.optimizer.zero_grad()
+        rows = self.world.rows(batch)
+        if not rows:
+            return
+        tokens, targets = self._gather(batch)
+        key = DropoutKey(self.counter, rows.start)
+        with autocast(self.recipe.precision, self.device):
+            losses = loss_function(tokens, targets, dropout_key=key)
+        loss = losses.sum() / (batch * self.recipe.predictions)
+        loss.backward()
+        self.flat.spare[0].copy_(loss.detach())
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        loss, norm = self.flat.spare[0], self.optimizer.norm()
+        broken = self.optimizer.broken
+        broken.copy_(torch.maximum(broken, (~torch.isfinite(loss + norm)).to(broken.dtype)))
+        self.optimizer.step(norm)
+        self.ring.index_copy_(0, (self.step % RING).view(1), torch.stack([loss, norm]).view(1, 2))
+        self.counters.add_(1)
+
+    def _eager(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
+        self._gradients(batch, loss_function)
+        self.world.add(self.flat.message)
+        self._update()
+
+    # -- the engines ---------------------------------------------------------------------------------------
+
+    def prepare(self) -> float:
+        """Compile, warm up and capture, leaving every number as it was; the seconds it took.
+
+        Called once, standing before a batch. Warm-up steps run on the real data and are then undone.
+        """
+        if self._ready:
+            return 0.0
+        self._ready = True
+        if self.device.type == "cpu" and self.engine == "eager":
+            return 0.0
+        start = time.perf_counter()
+        full = self.batch_at(0) == self.recipe.batch_size
+        if self.engine.startswith("compile"):
+            self._loss = torch.compile(self.model.loss, dynamic=False)  # type: ignore[arg-type]
+        saved = [(t, t.clone()) for t in (*self.optimizer.tensors(), self.counters, self.ring)]
+        try:
+            self._warm_up(full)
+        except Exception as error:
+            if self.on_fallback is None or self.engine == "eager":
+                raise
+            self.on_fallback(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
+            self._graphs = []
+        finally:
+            for tensor, before in saved:
+                tensor.copy_(before)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - start
+
+    def _warm_up(self, full: bool) -> None:
+        batch = self.batch_at(0)
+        here = self.counters.clone()
+
+        def once() -> None:
+            self.counters.copy_(here)
+            self.optimizer.broken.zero_()
+            self._eager(batch, self._loss)
+
+        if self.device.type != "cuda":
+            once()
+            return
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                once()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        torch.cuda.synchronize(self.device)
+        if self.engine.endswith("graph") and full:
+            self.counters.copy_(here)
+            self._capture(batch, stream)
+
+    def _capture(self, batch: int, stream: torch.cuda.Stream) -> None:
+        """The step as one graph; with many GPUs as two, and the exchange of gradients between them."""
+        parts: list[Callable[[], Any]]
+        if self.world.size == 1:
+            parts = [lambda: self._eager(batch, self._loss)]  # alone, there is nothing to exchange
+            mode = "global"
+        else:
+            parts = [lambda: self._gradients(batch, self._loss), self._update]
+            mode = "thread_local"  # the collective library's watchdog may touch the device meanwhile
+        graphs: list[torch.cuda.CUDAGraph] = []
+        pool = None
+        for part in parts:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):
+                part()
+            pool = graph.pool()
+            graphs.append(graph)
+        self._graphs = graphs
+
+    def run(self, n: int, position: int) -> None:
+        """Start ``n`` steps, the first of them on batch ``position`` of the epoch."""
+        self.prepare()
+        for i in range(n):
+            batch = self.batch_at(position + i)
+            if batch != self.recipe.batch_size:
+                self._eager(batch, self.model.loss)  # type: ignore[arg-type]
+            elif not self._graphs:
+                self._eager(batch, self._loss)
+            elif len(self._graphs) == 1:
+                self._graphs[0].replay()
+            else:
+                self._graphs[0].replay()
+                self.world.add(self.flat.message)
+                self._graphs[1].replay()
+
+    def read(self, step: int, n: int) -> tuple[list[float], list[float]]:
+        """Losses (nats) and gradient norms of the ``n`` steps that follow step ``step``, oldest first."""
+        slots = [(step + i) % RING for i in range(n)]
+        values = self.ring.cpu()[slots]
+        return values[:, 0].tolist(), values[:, 1].tolist()
+
+    # -- when something is not finite ----------------------------------------------------------------------
+
+    def first_bad_tensor(self, position: int, step: int) -> str | None:
+        """The name of the first tensor that is not finite when the step is run again from ``position``.
+
+        Parameters come first, then the named points of the forward pass in their order, the loss, then the
+        gradients in the order in which the backward pass reaches them. Runs eagerly and changes no weight.
+        """
+        for name, p in self.model.named_parameters():
+            if not torch.isfinite(p).all():
+                return f"parameter {name}"
+        self.set_place(position, step)
+        batch = self.batch_at(position)
+        points: dict[str, Tensor] = {}
+
+        def probed(*args: Any, **kwargs: Any) -> Tensor:
+            with record(self.model) as seen:
+                losses = self.model.loss(*args, **kwargs)  # type: ignore[operator]
+            points.update(seen)
+            points["loss"] = losses
+            return losses
+
+        try:
+            self._gradients(batch, probed)
+        finally:
+            self.set_place(position, step)
+        for name, value in points.items():
+            if not torch.isfinite(value).all():
+                return name
+        for name, p in reversed(list(self.model.named_parameters())):
+            if p.grad is not None and not torch.isfinite(p.grad).all():
+                return f"gradient of {name}"
+        return None
