@@ -106,6 +106,6 @@ def _run_pip(archive: Archive, scratch: Path) -> None:
     command += ["--require-hashes", "--requirement", str(requirements), "--dest", str(scratch / "files")]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
     if result.returncode != 0:
-        lines = [line.strip() for line in result.stderr.splitlines()]
-        errors = [line for line in lines if line and not line.startswith("WARNING")]
+        lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith("error")] or lines
         raise FetchError(f"pip says: {errors[-1] if errors else f'exit code {result.returncode}'}")

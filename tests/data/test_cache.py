@@ -1,0 +1,254 @@
+"""What lies in the cache is verified, what does not is fetched: from the first source that has it right."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from fsn.data import cache, enwik8, load
+from fsn.data.cache import FetchError, cache_folder, download, explained, locked
+from fsn.errors import UserError
+
+TEXT = b"a small stand-in for a large text\n" * 100
+HASHES = {"sha256": hashlib.sha256(TEXT).hexdigest(), "md5": hashlib.md5(TEXT).hexdigest()}
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A small enwik8, and two sources that both fail; the list says which were asked."""
+    asked: list[str] = []
+
+    def closed(name: str) -> bytes:
+        asked.append(name)
+        raise FetchError("closed")
+
+    monkeypatch.setattr(enwik8, "SIZE", len(TEXT))
+    monkeypatch.setattr(enwik8, "HASHES", HASHES)
+    monkeypatch.setattr(enwik8, "from_public_address", lambda folder: closed("public"))
+    monkeypatch.setattr(enwik8, "from_pypi", lambda folder: closed("pypi"))
+    return asked
+
+
+def packed(suffix: str, raw: bytes) -> bytes:
+    if suffix == ".zip":
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("enwik8", raw)
+        return buffer.getvalue()
+    return gzip.compress(raw) if suffix == ".gz" else lzma.compress(raw)
+
+
+def test_the_pinned_hashes_are_complete() -> None:
+    assert enwik8.SIZE == 100_000_000
+    assert enwik8.HASHES["md5"] == "a1fa5ffddb56f4953e226637dabbb36a"
+    assert len(enwik8.HASHES["sha256"]) == len(enwik8.SDIST.sha256) == 64
+
+
+def test_a_good_file_in_the_cache_needs_no_source(tmp_path: Path, tried: list[str]) -> None:
+    (tmp_path / "enwik8").write_bytes(TEXT)
+    corpus = load("enwik8", cache=tmp_path)
+    assert corpus.name == "enwik8" and corpus.sha256 == HASHES["sha256"] and not tried
+    assert [p.name for p in tmp_path.iterdir()] == ["enwik8"]  # a cache that is only read stays as it is
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".gz", ".xz"])
+def test_a_packed_copy_left_in_the_cache_is_used(tmp_path: Path, tried: list[str], suffix: str) -> None:
+    (tmp_path / f"enwik8{suffix}").write_bytes(packed(suffix, TEXT))
+    assert load("enwik8", cache=tmp_path).sha256 == HASHES["sha256"]
+    assert (tmp_path / "enwik8").read_bytes() == TEXT and not tried
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".gz", ".xz"])
+@pytest.mark.parametrize("damage", ["truncated", "other text", "too long", "not packed"])
+def test_a_bad_packed_copy_is_named_and_passed_over(
+    tmp_path: Path, tried: list[str], suffix: str, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = packed(suffix, TEXT)
+    data = {
+        "truncated": whole[: len(whole) // 2],
+        "other text": packed(suffix, TEXT[::-1]),
+        "too long": packed(suffix, TEXT * 3),
+        "not packed": b"<html>not here</html>",
+    }[damage]
+    (tmp_path / f"enwik8{suffix}").write_bytes(data)
+    with pytest.raises(UserError) as caught:
+        load("enwik8", cache=tmp_path)
+    assert tried == ["public", "pypi"]
+    assert f"enwik8{suffix}: it " in str(caught.value) and str(tmp_path) in str(caught.value)
+    assert "no luck with" in capsys.readouterr().err
+    assert not (tmp_path / "enwik8").exists()
+
+
+def test_a_corrupt_file_is_named_and_replaced(
+    tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "enwik8").write_bytes(TEXT[:-1] + b"X")
+    monkeypatch.setattr(enwik8, "from_pypi", lambda folder: TEXT)
+    assert load("enwik8", cache=tmp_path).sha256 == HASHES["sha256"]
+    assert (tmp_path / "enwik8").read_bytes() == TEXT
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'enwik8'} is corrupt" in said and HASHES["sha256"] in said
+
+
+def test_sources_are_asked_in_order_until_one_has_the_right_text(
+    tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        UserError, match=r"could not be had .*enwik8\.zip: closed; mingru-pytorch==0\.2\.1 on PyPI"
+    ):
+        load("enwik8", cache=tmp_path)
+    assert tried == ["public", "pypi"]
+
+    def wrong(folder: Path) -> bytes:
+        tried.append("public")
+        return TEXT + b"?"
+
+    monkeypatch.setattr(enwik8, "from_public_address", wrong)
+    with pytest.raises(UserError, match="it is not enwik8: 3,401 bytes with sha256"):
+        load("enwik8", cache=tmp_path)
+    monkeypatch.setattr(enwik8, "from_public_address", lambda folder: TEXT)
+    tried.clear()
+    assert len(load("enwik8", cache=tmp_path)) == len(TEXT)
+    assert not tried  # the first source was enough
+
+
+@pytest.mark.parametrize("wrong", ["sha256", "md5"])
+def test_every_hash_counts(
+    tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr(enwik8, "HASHES", HASHES | {wrong: "0" * 32})
+    (tmp_path / "enwik8").write_bytes(TEXT)
+    with pytest.raises(UserError, match="could not be had"):
+        load("enwik8", cache=tmp_path)
+
+
+def test_the_cache_folder_is_the_users_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSN_CACHE", str(tmp_path / "from-environment"))
+    assert cache_folder() == tmp_path / "from-environment"
+    assert cache_folder(tmp_path / "given") == tmp_path / "given"
+    monkeypatch.delenv("FSN_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "fsn"
+
+
+def test_a_cache_that_cannot_be_used_says_what_to_set(tmp_path: Path, tried: list[str]) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"set FSN_CACHE|mend or remove"):
+        load("enwik8", cache=tmp_path / "file")
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, raw: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(enwik8, "from_public_address", lambda folder: TEXT)
+    monkeypatch.setattr(cache, "write_bytes_atomic", full)
+    with pytest.raises(UserError, match=r"disk of the cache folder .* is full"):
+        load("enwik8", cache=tmp_path)
+
+
+def test_other_errors_are_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="odd"), explained(tmp_path):
+        raise OSError(errno.EIO, "odd")
+
+
+def test_one_process_prepares_and_the_others_wait(
+    tmp_path: Path, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second reader that comes while the first fetches gets the file without fetching again."""
+    fetching, go_on = threading.Event(), threading.Event()
+
+    def slowly(folder: Path) -> bytes:
+        tried.append("public")
+        fetching.set()
+        go_on.wait(10)
+        return TEXT
+
+    monkeypatch.setattr(enwik8, "from_public_address", slowly)
+    readers = [threading.Thread(target=load, args=("enwik8", tmp_path)) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    assert fetching.wait(10)
+    go_on.set()
+    for reader in readers:
+        reader.join(10)
+    assert tried == ["public"] and (tmp_path / "enwik8").read_bytes() == TEXT
+    with locked(tmp_path, "enwik8"):
+        pass  # and the lock is free again
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves TEXT zipped at /enwik8.zip, half of it at /half; everything else is missing."""
+
+    def do_GET(self) -> None:
+        data = packed(".zip", TEXT)
+        if self.path not in ("/enwik8.zip", "/half"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data if self.path == "/enwik8.zip" else data[: len(data) // 2])
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_public_address_over_http(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enwik8, "SIZE", len(TEXT))
+    monkeypatch.setattr(enwik8, "HASHES", HASHES)
+    monkeypatch.setattr(enwik8, "PUBLIC_ADDRESS", f"{address}/enwik8.zip")
+    assert load("enwik8", cache=tmp_path).sha256 == HASHES["sha256"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".enwik8.lock", "enwik8"]
+
+
+@pytest.mark.parametrize(
+    ("path", "limit", "reason"),
+    [
+        ("half", 10_000, "broke off|Incomplete"),
+        ("enwik8.zip", 10, "larger than the 10"),
+        ("x", 10_000, "Not Found"),
+    ],
+)
+def test_a_broken_download_is_a_reason_to_go_on(address: str, path: str, limit: int, reason: str) -> None:
+    with pytest.raises(FetchError, match=reason):
+        download(f"{address}/{path}", io.BytesIO(), "x", limit)
+
+
+def test_a_closed_network_is_a_reason_to_go_on(address: str) -> None:
+    with pytest.raises(FetchError, match=r"refused|unknown url type|Errno"):
+        download("http://127.0.0.1:9/enwik8.zip", io.BytesIO(), "x", 10)
+
+
+def test_a_full_disk_while_downloading_is_not_blamed_on_the_network(address: str, tmp_path: Path) -> None:
+    class Full(io.BytesIO):
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file: IO[bytes] = Full()
+    with pytest.raises(UserError, match="is full"), explained(tmp_path):
+        download(f"{address}/enwik8.zip", file, "x", 10_000)
