@@ -97,4 +97,18 @@ def test_divergence_and_worse_than_guessing() -> None:
     assert finding.kind == "worse than guessing" and "7.68" in finding.detail
     table = health.health_table([made_up_run("fine", [1.7]), sudden])
     assert table.column("state") == ["healthy", "divergence"]
-    assert health.divergence("inf", [{"epoch": 1, "valid_bits": math.inf}])[0].kind == "divergence"
+    assert health.divergence(made_up_run("inf", [math.inf]))[0].kind == "divergence"
+
+
+def test_the_trainers_own_warning_counts_until_a_resumed_run_gets_past_it() -> None:
+    run = made_up_run("mf", [1.7, 1.6])
+    run.metrics.append({"kind": "warning", "what": "non-finite", "step": 25, "epoch": 3, "tensor": "logits"})
+    (finding,) = health.check_runs([run])
+    assert (finding.kind, finding.epoch) == ("divergence", 3)
+    healthy = made_up_run("fine", [1.7, 1.6, 1.5])
+    summary = curves.loss_at([run, healthy], 3)  # the paper's FSN-MF row: two seeds of three
+    assert summary.count == 1 and summary.mean == 1.5
+    run.metrics.append({"kind": "step", "step": 30, "epoch": 3, "loss_bits": 1.6})
+    assert health.check_runs([run]) == []
+    with pytest.raises(UserError, match="needs 3"):
+        curves.loss_at([run, healthy], 3)

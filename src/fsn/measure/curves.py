@@ -13,6 +13,7 @@ from fsn.measure.bootstrap import SeedSummary, seed_summary
 from fsn.measure.runs import (
     RunLike,
     check_comparable,
+    diverged_at,
     epoch_value,
     epoch_values,
     finished_epochs,
@@ -42,10 +43,12 @@ def loss_at(runs: Sequence[RunLike], epoch: int, key: str = "valid_bits") -> See
     """Mean, sample deviation and extremes over seeds at the end of ``epoch``.
 
     ``key`` may be ``"valid_bits_second_half"``. Seeds that diverged before are left out, so ``count`` tells
-    how many are in.
+    how many are in; a seed that is merely unfinished is an error.
     """
-    require_epochs(runs, epoch)
-    values = [epoch_value(finished_epochs(run)[epoch - 1], key) for run in runs]
+    going = [run for run in runs if diverged_at(run) is None]
+    require_epochs(going, epoch)
+    whole = [run for run in runs if len(finished_epochs(run)) >= epoch]
+    values = [epoch_value(finished_epochs(run)[epoch - 1], key) for run in whole]
     finite = [value for value in values if math.isfinite(value)]
     return seed_summary(finite) if finite else SeedSummary(math.nan, math.nan, math.nan, math.nan, 0)
 

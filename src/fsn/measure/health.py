@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from fsn.measure.runs import RunLike, epoch_value, finished_epochs, run_name, vocabulary_of
+from fsn.measure.runs import RunLike, diverged_at, epoch_value, finished_epochs, run_name, vocabulary_of
 from fsn.measure.tables import Table
 from fsn.train.plateau import MARGIN_BITS, trailing
 
@@ -41,23 +40,20 @@ def plateaus(first_epoch: Mapping[str, float], threshold: float = MARGIN_BITS) -
     ]
 
 
-def divergence(
-    name: str, epochs: Sequence[Mapping[str, Any]], vocabulary: int | None = None
-) -> list[Finding]:
-    """The first epoch whose loss is not finite, or above log₂ V bits, where blind guessing does better."""
-    for row in epochs:
-        epoch = int(row.get("epoch", 0))
-        for key in ("train_loss_bits", "valid_bits"):
-            value = epoch_value(row, key)
-            if key in row and not math.isfinite(value):
-                return [Finding(name, "divergence", epoch, f"{key} is not finite at epoch {epoch}")]
+def divergence(run: RunLike) -> list[Finding]:
+    """A loss that is not finite, or above log₂ V bits, where blind guessing does better."""
+    name, vocabulary = run_name(run), vocabulary_of(run)
+    epoch = diverged_at(run)
+    if epoch is not None:
+        return [Finding(name, "divergence", epoch, f"not finite in epoch {epoch}")]
+    for row in run.epochs:
         loss = epoch_value(row, "valid_bits")
         if vocabulary and vocabulary > 1 and loss > math.log2(vocabulary):
             detail = (
-                f"{loss:.2f} bits at epoch {epoch}, above the {math.log2(vocabulary):.2f} of guessing "
+                f"{loss:.2f} bits at epoch {row['epoch']}, above the {math.log2(vocabulary):.2f} of guessing "
                 f"among {vocabulary} symbols"
             )
-            return [Finding(name, "worse than guessing", epoch, detail)]
+            return [Finding(name, "worse than guessing", int(row["epoch"]), detail)]
     return []
 
 
@@ -71,7 +67,7 @@ def check_runs(runs: Iterable[RunLike], threshold: float = MARGIN_BITS) -> list[
     }
     found = plateaus(first, threshold)
     for run in group:
-        found += divergence(run_name(run), run.epochs, vocabulary_of(run))
+        found += divergence(run)
     order = {run_name(run): i for i, run in enumerate(group)}
     return sorted(found, key=lambda finding: order[finding.run])
 

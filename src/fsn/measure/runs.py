@@ -63,6 +63,24 @@ def finished_epochs(run: RunLike) -> list[Mapping[str, Any]]:
     return [row for row in run.epochs if row.get("complete", True)]
 
 
+def diverged_at(run: RunLike) -> int | None:
+    """The epoch in which a run's loss or gradient stopped being finite, or ``None``.
+
+    Either an epoch's loss was written as null, or the trainer stopped with a warning and nothing after it
+    shows that a resumed run got past that step.
+    """
+    for row in run.epochs:
+        for key in ("train_loss_bits", "valid_bits"):
+            if key in row and not math.isfinite(epoch_value(row, key)):
+                return int(row["epoch"])
+    lines: Sequence[Mapping[str, Any]] = getattr(run, "metrics", [])
+    reached = max((int(line.get("step", 0)) for line in lines if line.get("kind") != "warning"), default=0)
+    for line in lines:
+        if line.get("what") == "non-finite" and int(line["step"]) > reached:
+            return int(line["epoch"])
+    return None
+
+
 def vocabulary_of(run: RunLike) -> int | None:
     """Number of symbols of the run's corpus, if its configuration says so."""
     symbols = (run.config.get("corpus") or {}).get("symbols")
