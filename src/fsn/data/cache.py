@@ -108,8 +108,8 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def read_verified(path: Path, hashes: Hashes) -> bytes | None:
-    """The bytes of ``path``, or None if it does not exist or (after saying so) is not what it should be."""
+def read_verified(path: Path, hashes: Hashes, aloud: bool = True) -> bytes | None:
+    """The bytes of ``path``, or None if it does not exist or (said ``aloud``) is not what it should be."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -119,10 +119,11 @@ def read_verified(path: Path, hashes: Hashes) -> bytes | None:
             f"the cached file {path} cannot be read ({error.strerror}): mend or remove it"
         ) from error
     difference = mismatch(raw, hashes)
-    if difference is not None:
+    if difference is None:
+        return raw
+    if aloud:
         say(f"{path} is corrupt ({difference}); getting it again")
-        return None
-    return raw
+    return None
 
 
 def unpack(packed: Path, limit: int) -> bytes:
@@ -153,7 +154,7 @@ def obtain(
     FetchError), tried in order. What they return is held to the same hashes as what lies in the cache.
     """
     path = folder / name
-    raw = read_verified(path, hashes)
+    raw = read_verified(path, hashes, aloud=False)
     if raw is not None:
         return raw
     with locked(folder, name):

@@ -25,10 +25,10 @@ def load(folder: Path) -> Corpus:
     The hub does not publish a hash of these characters, so the one of the first download is kept in
     ``codeparrot.sha256`` beside the text. Both files together can be carried to a machine without network.
     """
-    raw = _cached(folder)
+    raw = _cached(folder, aloud=False)
     if raw is None:
         with locked(folder, "codeparrot"):
-            raw = _cached(folder)
+            raw = _cached(folder, aloud=True)
             if raw is None:
                 raw = collect(stream(), SIZE)
                 with explained(folder):
@@ -37,13 +37,13 @@ def load(folder: Path) -> Corpus:
     return Corpus.from_bytes("codeparrot", raw, symbols=CODE_SYMBOLS)
 
 
-def _cached(folder: Path) -> bytes | None:
+def _cached(folder: Path, aloud: bool) -> bytes | None:
     """The text in the cache, if it is there and matches the hash written beside it."""
     try:
         expected = (folder / "codeparrot.sha256").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return read_verified(folder / "codeparrot", {"sha256": expected})
+    return read_verified(folder / "codeparrot", {"sha256": expected}, aloud)
 
 
 def stream() -> Iterator[str]:
