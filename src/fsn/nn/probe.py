@@ -39,22 +39,27 @@ NO_PROBE = Probe()
 
 
 class _Watching(Probe):
+    """Makes the changes in the order they were asked for, then gives every record what it asked for."""
+
     active = True
 
-    def __init__(self, patterns: tuple[str, ...], changes: Mapping[str, Change], prefix: str = "") -> None:
-        self.patterns, self.changes, self.prefix = patterns, changes, prefix
-        self.points: dict[str, Tensor] = {}
-        self.seen: set[str] = set()
+    def __init__(
+        self,
+        changes: tuple[tuple[str, Change], ...] = (),
+        records: tuple[tuple[tuple[str, ...], dict[str, Tensor]], ...] = (),
+        seen: set[str] | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.changes, self.records, self.prefix = changes, records, prefix
+        self.seen: set[str] = set() if seen is None else seen
 
     def at(self, prefix: str) -> Probe:
-        child = _Watching(self.patterns, self.changes, f"{self.prefix}{prefix}.")
-        child.points, child.seen = self.points, self.seen
-        return child
+        return _Watching(self.changes, self.records, self.seen, f"{self.prefix}{prefix}.")
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         full = self.prefix + name
         self.seen.add(full)
-        for pattern, change in self.changes.items():
+        for pattern, change in self.changes:
             if fnmatch.fnmatchcase(full, pattern):
                 new = change(value) if callable(change) else change
                 if new.shape != value.shape:
@@ -63,27 +68,26 @@ class _Watching(Probe):
                         f"return a tensor of shape {tuple(value.shape)}"
                     )
                 value = new.to(value)
-        if any(fnmatch.fnmatchcase(full, pattern) for pattern in self.patterns):
-            self.points[full] = value
+        for patterns, points in self.records:
+            if any(fnmatch.fnmatchcase(full, pattern) for pattern in patterns):
+                points[full] = value
         return value
 
 
 @contextlib.contextmanager
-def _watch(model: nn.Module, patterns: tuple[str, ...], changes: Mapping[str, Change]) -> Iterator[_Watching]:
+def _watch(
+    model: nn.Module, patterns: tuple[str, ...], changes: Mapping[str, Change]
+) -> Iterator[dict[str, Tensor]]:
     before: Probe = getattr(model, "probe", NO_PROBE)
-    inherited = before if isinstance(before, _Watching) else None
-    watching = _Watching(
-        patterns + (inherited.patterns if inherited else ()),
-        {**(inherited.changes if inherited else {}), **changes},
-    )
+    outer = before if isinstance(before, _Watching) else _Watching()
+    points: dict[str, Tensor] = {}
+    watching = _Watching(outer.changes + tuple(changes.items()), (*outer.records, (patterns, points)))
     model.probe = watching  # type: ignore[assignment]
     try:
-        yield watching
-        if inherited is not None:
-            inherited.points.update(watching.points)
-            inherited.seen |= watching.seen
+        yield points
     finally:
         model.probe = before  # type: ignore[assignment]
+        outer.seen |= watching.seen
     wanted = patterns + tuple(changes)
     idle = [w for w in wanted if not any(fnmatch.fnmatchcase(name, w) for name in watching.seen)]
     if idle and watching.seen:
@@ -95,8 +99,8 @@ def _watch(model: nn.Module, patterns: tuple[str, ...], changes: Mapping[str, Ch
 @contextlib.contextmanager
 def record(model: nn.Module, *patterns: str) -> Iterator[dict[str, Tensor]]:
     """Record the points whose names match (shell patterns; all of them if none is given)."""
-    with _watch(model, patterns or ("*",), {}) as watching:
-        yield watching.points
+    with _watch(model, patterns or ("*",), {}) as points:
+        yield points
 
 
 @contextlib.contextmanager
