@@ -78,10 +78,10 @@ class CouplingKernel(nn.Module):
     def coefficients(self) -> dict[str, Tensor]:
         """``w0`` and ``w1`` as (N, k, 2) real pairs; zeros stand for parts this kernel does not have."""
         result = {}
+        like = next(pair.re for pair in (self.w0, self.w1) if pair is not None)
         for name, pair in (("w0", self.w0), ("w1", self.w1)):
-            full = torch.zeros(self.spec.harmonics, self.k, 2)
+            full = like.new_zeros(self.spec.harmonics, self.k, 2)
             if pair is not None:
-                full = full.to(pair.re)
                 full[..., 0] = pair.re
                 if pair.im is not None:
                     full[..., 1] = pair.im
