@@ -89,17 +89,19 @@ def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str) -> Te
     that imaginary parts would otherwise give to every token, whatever it attends to. The diagonal term cancels
     and the rest is
 
-        − (1 − A_tt) Σ_n (Im w0⁽ⁿ⁾ + Im w1⁽ⁿ⁾)
+        − Σ_{u<t} A_tu Σ_n (Im w0⁽ⁿ⁾ + Im w1⁽ⁿ⁾)
+
+    where the first factor is 1 − A_tt as long as rows sum to one (dropout or a probe may see to it that they do
+    not).
 
     attention: (B, T, T) -> (B, T, k) or broadcastable to it
     """
-    own = attention.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
     im0 = w0.im.sum(dim=0) if w0 is not None and w0.im is not None else None
     im1 = w1.im.sum(dim=0) if w1 is not None and w1.im is not None else None
     if frame == "rest":
-        return None if im0 is None else own * im0
+        return None if im0 is None else attention.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) * im0
     present = [im for im in (im0, im1) if im is not None]
-    return None if not present else (own - 1) * sum(present)
+    return None if not present else -attention.tril(-1).sum(dim=-1, keepdim=True) * sum(present)
 
 
 def coupling(
