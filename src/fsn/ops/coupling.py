@@ -91,8 +91,7 @@ def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str) -> Te
 
         − Σ_{u<t} A_tu Σ_n (Im w0⁽ⁿ⁾ + Im w1⁽ⁿ⁾)
 
-    where the first factor is 1 − A_tt as long as rows sum to one (dropout or a probe may see to it that they do
-    not).
+    where the first factor is 1 − A_tt as long as rows sum to one (with dropout, or a probe, they need not).
 
     attention: (B, T, T) -> (B, T, k) or broadcastable to it
     """
