@@ -48,9 +48,10 @@ class LanguageModel(nn.Module):
         tokens, targets (B, T) -> (B, T) float32
         """
         self.check_tokens(tokens, targets)
-        return ops.cross_entropy(
-            self.compute_logits(tokens, self._key(tokens, dropout_key), self.probe), targets
-        )
+        return self.compute_loss(tokens, targets, self._key(tokens, dropout_key))
+
+    def compute_loss(self, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
+        return ops.cross_entropy(self.compute_logits(tokens, key, self.probe), targets)
 
     def _key(self, tokens: Tensor, key: ops.DropoutKey | None) -> ops.DropoutKey | None:
         if not self.training or not self.uses_dropout:

@@ -34,6 +34,7 @@ from ..nn import (
     TorusSwiGLU,
     Unbounded,
 )
+from . import fused
 from .base import LanguageModel
 from .budget import modes_for, register_size, winding_count
 from .config import FSNConfig
@@ -135,4 +136,11 @@ class FSN(LanguageModel):
         return theta
 
     def compute_logits(self, tokens: Tensor, key: ops.DropoutKey | None, probe: Probe) -> Tensor:
+        if fused.applies(self, tokens):
+            return fused.logits(self, tokens, key)
         return self.readout(self.phases(tokens, key, probe), probe)
+
+    def compute_loss(self, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
+        if fused.applies(self, tokens):
+            return fused.loss(self, tokens, targets, key)
+        return super().compute_loss(tokens, targets, key)

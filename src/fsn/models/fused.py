@@ -1,0 +1,154 @@
+"""The FSN's stack through fused kernels: the same function as the reference, one pass per stage.
+
+Tokens are laid out as M = B·T rows. Only this module knows how layers map onto the kernels; it reads parameters from
+the ordinary modules, so that weights, checkpoints and probes do not depend on the path taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .. import ops
+from ..nn import CouplingKernel, SwiGLU
+from ..ops import fused
+from .budget import register_size
+
+if TYPE_CHECKING:
+    from .fsn import FSN, FSNLayer
+
+
+def applies(model: FSN, tokens: Tensor) -> bool:
+    """Fused kernels serve lifted states without attention or hidden dropout; everything else is the reference's."""
+    config = model.config
+    return (
+        not model.probe.active
+        and config.state == "lifted"
+        and register_size(config) == 0
+        and not config.dropout_attention
+        and not config.dropout_hidden
+        and config.feedforward != "none"
+        and config.vocab_size <= 2048
+        and config.k <= 2048
+        and fused.available(tokens.device)
+        and fused.compute_dtype(model.embedding.phases) is not None
+        and not torch.compiler.is_compiling()
+    )
+
+
+def stacked_kernel(kernel: CouplingKernel, k: int) -> Tensor:
+    """Coefficients as (4, N, k): w0 re, im, w1 re, im; zeros for what does not exist."""
+    parts: list[Tensor | None] = []
+    for pair in (kernel.w0, kernel.w1):
+        parts += [None, None] if pair is None else [pair.re, pair.im]
+    some = next(p for p in parts if p is not None)
+    zero = some.new_zeros(())
+    shape = (kernel.spec.harmonics, k)
+    return torch.stack([(zero if p is None else p).expand(shape) for p in parts])
+
+
+def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
+    """[cos θ, sin θ] of the last state, padded.
+
+    tokens (B, T) -> (B·T, 2KP) in the compute type
+    """
+    from ..ops.fused import functions
+    from ..ops.fused.embedding import EmbeddingFunction
+
+    config = model.config
+    dtype = fused.compute_dtype(model.embedding.phases)
+    assert dtype is not None
+    length = tokens.shape[1]
+    kind = tokens.device.type
+    with torch.autocast(kind, enabled=False):
+        theta = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
+        theta, feat = functions.FeaturesFunction.apply(theta, dtype)
+        cos, sin = rotary_tables(model, length)
+        for layer in model.layers:
+            theta, feat = _layer(layer, model, theta, feat, cos, sin, length, dtype, key, config.value_gate)
+    return feat
+
+
+def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
+    """cos ωt and sin ωt for a length, made once and kept."""
+    from ..ops.fused import functions
+
+    rates = model.layers[0].coupling.rates
+    cached: tuple[tuple[int, torch.device], tuple[Tensor, Tensor]] | None = model.__dict__.get("_rotary")
+    if cached is None or cached[0] != (length, rates.device):
+        cached = (
+            (length, rates.device),
+            functions.rotary_table(length, ops.rotary_rates(model.config.k).to(rates.device)),
+        )
+        model.__dict__["_rotary"] = cached
+    return cached[1]
+
+
+def _layer(
+    layer: FSNLayer,
+    model: FSN,
+    theta: Tensor,
+    feat: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    length: int,
+    dtype: torch.dtype,
+    key: ops.DropoutKey | None,
+    value_gate: str,
+) -> tuple[Tensor, Tensor]:
+    from ..ops.fused import functions
+    from ..ops.fused.swiglu import SwiGLUFunction
+
+    kernel, k = layer.kernel, theta.shape[1]
+    w0, w1 = kernel.w0, kernel.w1
+    law = functions.Law(
+        kernel.spec.harmonics,
+        w0 is not None,
+        w0 is not None and w0.im is not None,
+        w1 is not None,
+        w1 is not None and w1.im is not None,
+        kernel.spec.frame,
+        layer.coupling.round_scores,
+        2 if value_gate == "positive" else 1,
+    )
+    theta, copy = functions.AttentionFunction.apply(
+        theta, feat, model.gates.weight, model.gates.bias, stacked_kernel(kernel, k), model.tau,
+        layer.attention_bound.alpha, cos, sin, length, law, True,
+    )  # fmt: skip
+    block = layer.feedforward
+    if type(block) is SwiGLU:
+        raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down)
+    else:
+        with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            state = theta.view(-1, length, k)
+            raw = block(state, None, key).reshape(-1, k).to(dtype)
+        raw = torch.nn.functional.pad(raw, (0, copy.shape[1] - k))
+    drop = None
+    if key is not None and layer.dropout:
+        drop = functions.Drop(layer.dropout, layer.site, key.counter, key.first_row)
+    return functions.ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, length, drop, False)
+
+
+def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
+    """Per-token cross-entropy (B, T) in nats."""
+    from ..ops.fused.readout import ReadoutFunction
+
+    feat = final_features(model, tokens, key)
+    readout = model.readout
+    keep = not readout.round_output or feat.dtype == torch.float32
+    with torch.autocast(tokens.device.type, enabled=False):
+        prototypes = ops.phase_features(readout.prototypes)
+        flat = ReadoutFunction.apply(feat, prototypes, readout.scale, None, targets.flatten(), 2, keep)
+    return flat.view(tokens.shape)
+
+
+def logits(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
+    """Logits (B, T, V) in float32."""
+    feat = final_features(model, tokens, key)
+    k, wide = model.config.k, feat.shape[1] // 2
+    features = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1)
+    prototypes = ops.phase_features(model.readout.prototypes)
+    z = ops.product(features, prototypes.to(features.dtype).mT, model.readout.round_output)
+    return (model.readout.scale * z.float()).view(*tokens.shape, -1)

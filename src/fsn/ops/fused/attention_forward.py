@@ -1,0 +1,250 @@
+"""Forward kernels of the attention half: gates and fields, scores and softmax, aggregation and contraction."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .common import COUNTS, power, sincos, softplus
+
+
+@triton.jit
+def gate_row(raw, columns_valid, k):
+    """softplus(raw) / max(mean, 1e-6): the gate, the positive part, the mean."""
+    positive = tl.where(columns_valid, softplus(raw), 0.0)
+    mean = tl.sum(positive, axis=1) / k
+    return positive / tl.maximum(mean, 1e-6)[:, None], positive, mean
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def prepare_kernel(
+    theta_ptr, pre_ptr, bias_ptr, cos_ptr, sin_ptr, w_ptr,
+    q_ptr, key_ptr, field_ptr,
+    M, T, k,
+    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
+    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
+    MATH: tl.constexpr,
+):  # fmt: skip
+    """θ and the raw gates -> gated rotary features q and key, and the fields with both kernels applied.
+
+    theta (M, k) float32, pre (M, 3KP), bias (3k,), cos/sin of ωt (T, k), w (4, N, k): w0 re, im, w1 re, im
+    -> q, key (M, 2KP), field (M, 2N, KP)
+    """
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    cols = tl.arange(0, BK)
+    valid = cols < k
+    inside = cols < KP
+    t = rows % T
+    rows = rows.to(tl.int64)
+    row_ok = rows < M
+    mask = row_ok[:, None] & valid[None, :]
+    store = row_ok[:, None] & inside[None, :]
+
+    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    s1, c1 = sincos(th, MATH)
+    ct = tl.load(cos_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    cphi = c1 * ct - s1 * st
+    sphi = s1 * ct + c1 * st
+
+    for side in tl.static_range(2):
+        raw = tl.load(pre_ptr + rows[:, None] * (3 * KP) + side * KP + cols[None, :], mask=mask, other=0.0)
+        raw = raw.to(tl.float32) + tl.load(bias_ptr + side * k + cols, mask=valid, other=0.0)[None, :]
+        gate, _, _ = gate_row(raw, valid[None, :], k)
+        out = rows[:, None] * (2 * KP) + cols[None, :]
+        if side == 0:
+            tl.store(q_ptr + out, (gate * cphi).to(q_ptr.dtype.element_ty), mask=store)
+            tl.store(q_ptr + out + KP, (gate * sphi).to(q_ptr.dtype.element_ty), mask=store)
+        else:
+            tl.store(key_ptr + out, (gate * cphi).to(key_ptr.dtype.element_ty), mask=store)
+            tl.store(key_ptr + out + KP, (gate * sphi).to(key_ptr.dtype.element_ty), mask=store)
+
+    if HAS1:
+        has_next = ((t + 1) < T)[:, None] & mask
+        nx = tl.load(theta_ptr + (rows[:, None] + 1) * k + cols[None, :], mask=has_next, other=0.0)
+        ns1, nc1 = sincos(nx, MATH)
+    else:
+        ns1, nc1 = s1, c1
+    c, s, nc, ns = c1, s1, nc1, ns1
+    for n in tl.static_range(N):
+        re = tl.zeros((R, BK), tl.float32)
+        im = tl.zeros((R, BK), tl.float32)
+        if HAS0:
+            wr = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :]
+            re += wr * c
+            im += wr * s
+        if HAS0I:
+            wi = tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            re -= wi * s
+            im += wi * c
+        if HAS1:
+            wr = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            re += wr * nc
+            im += wr * ns
+        if HAS1I:
+            wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            re -= wi * ns
+            im += wi * nc
+        out = rows[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        tl.store(field_ptr + out, re.to(field_ptr.dtype.element_ty), mask=store)
+        tl.store(field_ptr + out + KP, im.to(field_ptr.dtype.element_ty), mask=store)
+        c, s = c * c1 - s * s1, s * c1 + c * s1
+        nc, ns = nc * nc1 - ns * ns1, ns * nc1 + nc * ns1
+
+
+@triton.jit
+def score_tile(
+    q_ptr, key_ptr, q_rows, k_rows, q_ok, k_ok, inv_tau,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    ROUND: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One (BM, BN) tile of scores: q · key, optionally rounded to bfloat16, over τ."""
+    acc = tl.zeros((BM, BN), tl.float32)
+    d = tl.arange(0, BD)
+    for d0 in range(0, D, BD):
+        qt = tl.load(q_ptr + q_rows[:, None] * D + (d0 + d)[None, :], mask=q_ok[:, None], other=0.0)
+        kt = tl.load(key_ptr + k_rows[None, :] * D + (d0 + d)[:, None], mask=k_ok[None, :], other=0.0)
+        acc = tl.dot(qt, kt, acc, input_precision=PRECISION)
+    if ROUND:
+        acc = acc.to(tl.bfloat16).to(tl.float32)
+    return acc * inv_tau
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def attention_kernel(
+    q_ptr, key_ptr, tau_ptr, a_ptr,
+    T, TP, r0, nr,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    SINGLE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence.
+
+    q, key (B·T, D) -> a (B, nr, TP): rows sum to one over u ≤ t, zeros elsewhere
+    """
+    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+    batch = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * BM
+    local = first + tl.arange(0, BM)
+    rows = r0 + local
+    ok = (local < nr) & (rows < T)
+    base = batch * T
+    u = tl.arange(0, BN)
+    out = a_ptr + batch * nr * TP + local[:, None].to(tl.int64) * TP
+    last = tl.minimum(r0 + first + BM, T)
+
+    if SINGLE:
+        s = score_tile(
+            q_ptr, key_ptr, base + rows, base + u, ok, u < T, inv_tau, D, BM, BN, BD, ROUND, PRECISION
+        )
+        s = tl.where(u[None, :] <= rows[:, None], s, float("-inf"))
+        s = tl.where(ok[:, None], s, 0.0)
+        p = tl.exp(s - tl.max(s, axis=1)[:, None])
+        p = p / tl.sum(p, axis=1)[:, None]
+        tl.store(out + u[None, :], p.to(a_ptr.dtype.element_ty), mask=ok[:, None] & (u[None, :] < TP))
+    else:
+        top = tl.full((BM,), float("-inf"), tl.float32)
+        total = tl.zeros((BM,), tl.float32)
+        for u0 in range(0, last, BN):
+            cols = u0 + u
+            s = score_tile(
+                q_ptr,
+                key_ptr,
+                base + rows,
+                base + cols,
+                ok,
+                cols < T,
+                inv_tau,
+                D,
+                BM,
+                BN,
+                BD,
+                ROUND,
+                PRECISION,
+            )
+            s = tl.where((cols[None, :] <= rows[:, None]) & ok[:, None], s, float("-inf"))
+            new = tl.maximum(top, tl.max(s, axis=1))
+            new = tl.where(new == float("-inf"), 0.0, new)
+            total = total * tl.exp(top - new) + tl.sum(tl.exp(s - new[:, None]), axis=1)
+            top = new
+        total = tl.where(total == 0.0, 1.0, total)
+        for u0 in range(0, TP, BN):
+            cols = u0 + u
+            p = tl.zeros((BM, BN), tl.float32)
+            if u0 < last:
+                s = score_tile(
+                    q_ptr, key_ptr, base + rows, base + cols, ok, cols < T, inv_tau,
+                    D, BM, BN, BD, ROUND, PRECISION,
+                )  # fmt: skip
+                seen = (cols[None, :] <= rows[:, None]) & ok[:, None]
+                p = tl.where(seen, tl.exp(s - top[:, None]) / total[:, None], 0.0)
+            tl.store(
+                out + cols[None, :], p.to(a_ptr.dtype.element_ty), mask=ok[:, None] & (cols[None, :] < TP)
+            )
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def aggregate_kernel(
+    a_ptr, field_ptr, theta_ptr, w_ptr, out_ptr, slope_ptr,
+    T, TP, k, r0, nr,
+    KP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BC: tl.constexpr,
+    DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
+    MATH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The coupling: strictly-lower attention times fields, contracted with z̄ⁿ in registers.
+
+    a (B, nr, TP), field (B·T, 2N, KP), theta (B·T, k)
+    -> out (B·T, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] plus the drift of the frame;  slope (B·T, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus its
+    derivative in θ_t, kept for the backward pass so that G never has to be formed again.
+    DRIFT: 0 none, 1 rest frame, 2 co-rotating frame.
+    """
+    batch = tl.program_id(1).to(tl.int64)
+    cols = tl.program_id(2) * BC + tl.arange(0, BC)
+    first = tl.program_id(0) * BM
+    local = first + tl.arange(0, BM)
+    rows = r0 + local
+    ok = (local < nr) & (rows < T)
+    valid = cols < k
+    base = batch * T
+    a_base = a_ptr + batch * nr * TP
+    width = 2 * N * KP
+
+    out = tl.zeros((BM, BC), tl.float32)
+    slope = tl.zeros((BM, BC), tl.float32)
+    last = tl.minimum(r0 + first + BM, T)
+    u = tl.arange(0, BU)
+    for n in range(N):
+        g_re = tl.zeros((BM, BC), tl.float32)
+        g_im = tl.zeros((BM, BC), tl.float32)
+        for u0 in range(0, last, BU):
+            cu = u0 + u
+            at = tl.load(
+                a_base + local[:, None].to(tl.int64) * TP + cu[None, :],
+                mask=ok[:, None] & (cu[None, :] < rows[:, None]),
+                other=0.0,
+            )
+            src = field_ptr + (base + cu)[:, None] * width + 2 * n * KP + cols[None, :]
+            fm = (cu < T)[:, None] & (cols < KP)[None, :]
+            f_re = tl.load(src, mask=fm, other=0.0)
+            f_im = tl.load(src + KP, mask=fm, other=0.0)
+            g_re = tl.dot(at, f_re, g_re, input_precision=PRECISION)
+            g_im = tl.dot(at, f_im, g_im, input_precision=PRECISION)
+        c, s = power(
+            theta_ptr + (base + rows)[:, None] * k + cols[None, :], ok[:, None] & valid[None, :], n, MATH
+        )
+        out += c * g_im - s * g_re
+        slope += (n + 1) * (c * g_re + s * g_im)
+    if DRIFT:
+        constant = tl.zeros((BC,), tl.float32)
+        for n in tl.static_range(N):
+            if HAS0I:
+                constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
+            if HAS1I and DRIFT == 2:
+                constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
+        own = tl.load(a_base + local.to(tl.int64) * TP + rows, mask=ok, other=0.0).to(tl.float32)
+        if DRIFT == 2:
+            own -= 1.0
+        out += own[:, None] * constant[None, :]
+    dst = (base + rows)[:, None] * KP + cols[None, :]
+    sm = ok[:, None] & (cols < KP)[None, :]
+    tl.store(out_ptr + dst, out.to(out_ptr.dtype.element_ty), mask=sm)
+    tl.store(slope_ptr + dst, slope.to(slope_ptr.dtype.element_ty), mask=sm)
