@@ -16,6 +16,7 @@ import torch
 import yaml
 
 import fsn
+from fsn.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -102,6 +103,13 @@ def test_readme_inline_calls_run() -> None:
     assert calls
     for call in calls:
         eval(call, {"fsn": fsn})
+
+
+def test_commands_named_in_pages_and_makefile_exist() -> None:
+    """`fsn eval`, set inline in a page, and ``python -m fsn demo``, in the Makefile, are commands fsn has."""
+    named = {command for page in PAGES for command in re.findall(r"`fsn ([a-z]+)", page.read_text("utf-8"))}
+    named |= set(re.findall(r"-m fsn ([a-z]+)", (ROOT / "Makefile").read_text("utf-8")))
+    assert named <= set(COMMANDS), f"fsn has no command {', '.join(sorted(named - set(COMMANDS)))}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
