@@ -94,12 +94,12 @@ class KernelReading:
     @property
     def angles(self) -> Array:
         """Static frustration angle φ of every coefficient, w = ρ e^{iφ}, (2, L, N, k) in (−π, π]."""
-        return np.angle(self.weights)
+        return np.asarray(np.angle(self.weights), dtype=np.float64)
 
     @property
     def mean_angle(self) -> Array:
         """Angle of the coordinate-mean coefficient, (2, L, N)."""
-        return np.angle(self.weights.mean(axis=-1))
+        return np.asarray(np.angle(self.weights.mean(axis=-1)), dtype=np.float64)
 
     @property
     def off_axis(self) -> Array:

@@ -1,0 +1,149 @@
+"""How figures look: paper width, colours that hold on white and on black, files that stay the same."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsn.errors import UserError
+from fsn.io import write_bytes_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 6.3
+"""Inches between the margins of the paper."""
+
+SURFACES = {
+    "any": {"text": "#787c82", "rule": "#8a8e94", "grid": "#80808038"},
+    "light": {"text": "#24292f", "rule": "#57606a", "grid": "#d0d7de"},
+    "dark": {"text": "#e6edf3", "rule": "#8b949e", "grid": "#30363d"},
+}
+"""Text and rules. ``any`` stands off white and off black alike, by about 4.2 : 1."""
+
+COLOURS = {
+    "fsn": "#3b7fd4",
+    "transformer": "#878d96",
+    "kuramoto": "#d9762b",
+    "fsn-nophase": "#2a9d8f",
+    "fsn-mf": "#a86bc9",
+    "fsn-mf-winding": "#c2559d",
+}
+"""One colour for each model family, the same in every figure."""
+
+CYCLE = ("#3b7fd4", "#d9762b", "#2a9d8f", "#a86bc9", "#c8a21f", "#c2559d", "#6b8e3d", "#878d96")
+LAYERS = ("#d9a520", "#dd6a3c", "#b8468f", "#5b63d3", "#2f93b8", "#3f9e6b", "#8c7a3d", "#7f7f8f")
+"""Layers in order of depth, from warm to cold."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+ALIASES = {"base layer": "kuramoto", "no phases": "fsn-nophase", "fsn, no phases": "fsn-nophase"}
+
+
+def colour(name: str, index: int = 0) -> str:
+    """The colour of a family by its name, or the ``index``-th of the cycle."""
+    key = name.lower()
+    return COLOURS.get(ALIASES.get(key, key), CYCLE[index % len(CYCLE)])
+
+
+def colours(names: list[str]) -> dict[str, str]:
+    """A different colour for every name: families keep their own, others take what is left of the cycle."""
+    chosen: dict[str, str] = {}
+    for name in names:
+        key = ALIASES.get(name.lower(), name.lower())
+        if key in COLOURS and COLOURS[key] not in chosen.values():
+            chosen[name] = COLOURS[key]
+    for name in names:
+        if name not in chosen:
+            free = [shade for shade in CYCLE if shade not in chosen.values()]
+            chosen[name] = free[0] if free else CYCLE[len(chosen) % len(CYCLE)]
+    return {name: chosen[name] for name in names}
+
+
+def settings(surface: str = "any") -> dict[str, Any]:
+    """Matplotlib settings for a surface: ``any`` (transparent, mid-tones), ``light`` or ``dark``."""
+    if surface not in SURFACES:
+        raise UserError(f"There is no surface {surface!r} for figures; choose any, light or dark.")
+    tone = SURFACES[surface]
+    return {
+        "axes.axisbelow": True,
+        "axes.edgecolor": tone["rule"],
+        "axes.facecolor": "none",
+        "axes.formatter.useoffset": False,
+        "axes.grid": True,
+        "axes.labelcolor": tone["text"],
+        "axes.labelsize": 8.5,
+        "axes.linewidth": 0.7,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlecolor": tone["text"],
+        "axes.titlesize": 9,
+        "axes.unicode_minus": True,
+        "figure.facecolor": "none",
+        "font.family": "DejaVu Sans",
+        "font.size": 8.5,
+        "grid.color": tone["grid"],
+        "grid.linewidth": 0.6,
+        "hatch.linewidth": 0.8,
+        "legend.fontsize": 8,
+        "legend.frameon": False,
+        "legend.labelcolor": tone["text"],
+        "lines.linewidth": 1.5,
+        "savefig.facecolor": "none",
+        "svg.fonttype": "path",
+        "svg.hashsalt": "fsn",
+        "text.color": tone["text"],
+        "xtick.color": tone["text"],
+        "xtick.labelsize": 8,
+        "ytick.color": tone["text"],
+        "ytick.labelsize": 8,
+    }
+
+
+@contextlib.contextmanager
+def styled(surface: str) -> Iterator[dict[str, str]]:
+    """Draw inside this block; yields the surface's text, rule and grid colours."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError('Figures need matplotlib; install it with: pip install "fsn[plot]"') from error
+    with matplotlib.rc_context(settings(surface)):
+        yield SURFACES[surface]
+
+
+def new_figure(
+    rows: int, columns: int, height: float, width: float = WIDTH, **options: Any
+) -> tuple[Figure, Any]:
+    """A figure without global state and its axes, a two-dimensional array."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def zero_line(axes: Axes, tone: dict[str, str]) -> None:
+    """A quiet line at zero, below the data."""
+    axes.axhline(0.0, color=tone["rule"], linewidth=0.9, zorder=1)
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """A legend, if anything in the panel has a label."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, **options)
+
+
+def save(figure: Figure, path: str | os.PathLike[str], surface: str = "any", dpi: int = 200) -> list[Path]:
+    """Write ``path`` with the suffixes .svg and .png, each in one step; equal figures give equal bytes."""
+    written = []
+    with styled(surface):
+        for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=metadata)
+            target = Path(path).with_suffix(suffix)
+            write_bytes_atomic(target, buffer.getvalue())
+            written.append(target)
+    return written

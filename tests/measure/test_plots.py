@@ -1,0 +1,166 @@
+"""Figures: each is drawn from an instrument's result, stays inside its frame, and shows what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsn.errors import UserError
+from fsn.measure import kernel, margins, plots, synchronization, tables, wallclock
+from fsn.measure.plots import style
+from tests.measure.example_runs import made_up_run
+from tests.small import random_tokens, small
+
+pytest.importorskip("matplotlib")
+
+BINS = ("0–1", "2–3", "4–7", "8–15", "16–23", "24–32")
+
+
+def families() -> tables.Table:
+    columns = ("family", "bin", "tokens", "seeds", "mean", "std", "min", "max", "range", "loss")
+    rows = [
+        {
+            "family": f,
+            "bin": b,
+            "seeds": 3,
+            "mean": s * i * 0.1,
+            "min": s * i * 0.1 - 0.05,
+            "max": s * i * 0.1 + 0.02,
+        }
+        for f, s in (("Base layer", 1), ("FSN", -1))
+        for i, b in enumerate(BINS)
+    ]
+    return tables.Table(columns, rows)
+
+
+def curve(shift: float) -> margins.DepthCurve:
+    depth = np.arange(33)
+    margin = shift + 0.1 * np.sin(depth)
+    return margins.DepthCurve(depth, np.full(33, 9), margin, margin - 0.05, margin + 0.05)
+
+
+def distance_table() -> tables.Table:
+    rows = [
+        {"bin": b, "distance": d, "tokens": i * j, "margin": 0.1 * (i - j) if i * j else float("nan")}
+        for i, b in enumerate(BINS)
+        for j, d in enumerate(("1–15", "16–31", "32–63"))
+    ]
+    return tables.Table(("bin", "distance", "tokens", "margin", "low", "high", "loss"), rows)
+
+
+def reading(label: str = "", scale: float = 1.0) -> kernel.KernelReading:
+    weights = np.zeros((2, 4, 3, 5), np.complex128)
+    weights[..., 0, :], weights[..., 1, :] = scale, 0.3
+    weights[0, 3, 2] = -0.2  # the paper's flip: third harmonic of the present field, layer four
+    return kernel.KernelReading(weights, np.ones(4), np.ones(4), 1.0, 1.0, label=label)
+
+
+def scales(count: int = 4) -> list[wallclock.TargetLoss]:
+    found = []
+    for i in range(count):
+        runs = [made_up_run(f"f{s}", np.linspace(1.8, 1.55 + 0.01 * s, 30), 900.0) for s in range(2)]
+        bars = [made_up_run(f"t{s}", np.linspace(1.9, 1.6 + 0.01 * s, 30), 300.0) for s in range(2)]
+        found.append(wallclock.time_to_target(runs, bars, label=f"{2**i}M parameters"))
+    return found
+
+
+def profiles() -> list[synchronization.DepthProfile]:
+    models = {
+        name: small(family, layers=2) for name, family in (("FSN", "fsn"), ("transformer", "transformer"))
+    }
+    return [synchronization.depth_profile(m, random_tokens(m, length=12), name) for name, m in models.items()]
+
+
+FIGURES: dict[str, Callable[[str], Any]] = {
+    "bars": lambda s: plots.depth_bars(families(), s),
+    "curves": lambda s: plots.depth_curves({"Base layer": curve(0.3), "FSN": curve(-0.1)}, s),
+    "distance": lambda s: plots.depth_distance(distance_table(), s),
+    "coupling": lambda s: plots.coupling(reading(), surface=s),
+    "coupling, both fields": lambda s: plots.coupling(reading(), successor=True, surface=s),
+    "history": lambda s: plots.coupling_history([reading("epoch 1", 0.2), reading("epoch 30")], surface=s),
+    "wall-clock": lambda s: plots.wallclock(scales(), s),
+    "losses": lambda s: plots.loss_curves({"FSN": scales(1)[0].curves, "other": []}, s),
+    "profiles": lambda s: plots.depth_profiles(profiles(), s),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_everything_lies_inside_the_frame_and_can_be_read(name: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    figure = FIGURES[name]("any")
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    drawn = figure.get_tightbbox(canvas.get_renderer())  # inches, of all that is visible
+    assert figure.get_figwidth() <= style.WIDTH
+    assert drawn.x0 > -0.02 and drawn.y0 > -0.02
+    assert drawn.x1 < figure.get_figwidth() + 0.02 and drawn.y1 < figure.get_figheight() + 0.02
+    words = [text for text in figure.findobj(Text) if text.get_text().strip()]
+    assert len(words) > 8 and min(text.get_fontsize() for text in words) >= 6
+
+
+@pytest.mark.parametrize("surface", ["any", "light", "dark"])
+def test_files_are_made_for_each_surface_and_do_not_change(tmp_path, surface: str) -> None:
+    paths = plots.save(plots.coupling(reading(), surface=surface), tmp_path / "one", surface)
+    again = plots.save(plots.coupling(reading(), surface=surface), tmp_path / "two", surface)
+    assert [p.suffix for p in paths] == [".svg", ".png"]
+    for first, second in zip(paths, again, strict=True):
+        assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 1000
+    assert style.SURFACES[surface]["text"] in paths[0].read_text()
+
+
+def test_bars_whiskers_and_order() -> None:
+    axes = plots.depth_bars(families()).axes[0]
+    heights = [round(bar.get_height(), 6) for bar in axes.patches]
+    assert heights == [round(s * i * 0.1, 6) for s in (1, -1) for i in range(6)]
+    whiskers = [segment for c in axes.collections for segment in c.get_segments()]
+    spans = sorted((round(s[0][1], 6), round(s[1][1], 6)) for s in whiskers)
+    assert (0.45, 0.52) in spans and (-0.55, -0.48) in spans  # minimum to maximum of the seeds
+    assert [text.get_text() for text in axes.get_xticklabels()] == list(BINS)
+
+
+def test_sign_flips_are_hatched() -> None:
+    figure = plots.coupling(reading())
+    bars = [bar for bar in figure.axes[1].patches if bar.get_height() > 0]
+    hatched = [bar for bar in bars if bar.get_hatch()]
+    assert len(bars) == 17 and len(hatched) == 1 and hatched[0].get_height() == pytest.approx(0.2)
+    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
+    delta = lines["layer 1"].get_xdata()
+    np.testing.assert_allclose(lines["sin Δ"].get_ydata(), np.sin(delta), atol=1e-12)
+    np.testing.assert_allclose(
+        lines["layer 1"].get_ydata(), np.sin(delta) + 0.3 * np.sin(2 * delta), atol=1e-12
+    )
+
+
+def test_the_crossing_is_marked_where_the_mean_curve_meets_the_target() -> None:
+    (scale,) = scales(1)
+    axes = plots.wallclock([scale]).axes[0]
+    (ring,) = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert ring.get_ydata()[0] == pytest.approx(scale.targets.mean())
+    mean = wallclock.mean_curve(scale.curves)
+    hours = mean.time_to(scale.targets.mean(), interpolate=True) / 3600
+    assert ring.get_xdata()[0] == pytest.approx(hours)
+    assert "hours" in axes.get_xlabel()
+
+
+def test_a_ladder_of_three_leaves_the_fourth_panel_empty() -> None:
+    panels = plots.wallclock(scales(3)).axes
+    assert [axes.get_visible() for axes in panels] == [True, True, True, False]
+
+
+def test_colours_stay_with_their_families() -> None:
+    assert style.colour("FSN") == style.colours(["other", "FSN"])["FSN"] != style.colour("transformer")
+    many = style.colours(["FSN", "a", "b", "c", "Base layer"])
+    assert len(set(many.values())) == 5 and many["Base layer"] == style.COLOURS["kuramoto"]
+
+
+def test_nothing_to_draw_is_said_plainly() -> None:
+    for draw in (plots.wallclock, plots.coupling_history, plots.depth_profiles):
+        with pytest.raises(UserError, match="at least one"):
+            draw([])
+    with pytest.raises(UserError, match="surface"):
+        plots.depth_bars(families(), "beige")
