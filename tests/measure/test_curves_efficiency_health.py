@@ -88,6 +88,15 @@ def test_plateaus_flag_the_failed_seeds_and_only_those(values: dict[str, float],
     assert flagged == failed
 
 
+def test_runs_of_another_configuration_are_not_siblings() -> None:
+    fsn, transformer = made_up_run("fsn", [1.7]), made_up_run("transformer", [2.0])
+    transformer.config["model"]["kind"] = "transformer"
+    assert health.check_runs([fsn, transformer]) == []
+    transformer.config["model"]["kind"] = "fsn"
+    transformer.config["recipe"]["seed"] = 1
+    assert [finding.run for finding in health.check_runs([fsn, transformer])] == ["transformer"]
+
+
 def test_divergence_and_worse_than_guessing() -> None:
     sudden = made_up_run("mf-s2", [1.7] * 15 + [1.6564, None])  # healthy through epoch 16, gone at 17
     (finding,) = health.check_runs([sudden])

@@ -11,8 +11,10 @@ import pytest
 import torch
 import yaml
 
+from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.measure import copy_depth, losses, margins, runs
+from fsn.train import Recipe, Run, train
 from tests.measure.example_runs import made_up_run
 from tests.small import small
 
@@ -66,6 +68,47 @@ def test_windows_and_symbols_that_do_not_fit() -> None:
         losses.per_token_losses(model, text(), windows=np.array([42]), length=32, stride=32)
     with pytest.raises(UserError, match="13 symbols"):
         losses.per_token_losses(model, text(symbols=20), length=32, stride=32)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Corpus, list[Run]]:
+    """Two runs of a few steps, as the trainer leaves them."""
+    folder = tmp_path_factory.mktemp("runs")
+    corpus = Corpus.from_bytes("tiny", bytes(text(12_000).add(97).tolist()))
+    recipe = Recipe(epochs=1, max_steps=2, length=32, train_stride=256, batch_size=4)
+    sizes: dict[str, dict[str, int]] = {
+        "fsn-1m": {"k": 6, "layers": 1},
+        "transformer-1m": {"width": 8, "layers": 1},
+    }
+    for name, size in sizes.items():
+        train(name, corpus, folder / name, recipe, overrides=size, device="cpu", quiet=True)
+    return corpus, runs.load_runs([folder / name for name in sizes])
+
+
+def test_losses_of_a_run_are_kept(trained, tmp_path: Path, monkeypatch) -> None:
+    corpus, (run, other) = trained
+    battery = copy_depth.battery(copy_depth.label_corpus(corpus, length=32, stride=32, cache=tmp_path), 8, 4)
+    first = losses.run_losses(run, corpus, battery, cache=tmp_path)
+    direct = losses.battery_losses(run.load_model(), corpus.valid, battery)
+    np.testing.assert_array_equal(first, direct)
+    monkeypatch.setattr(losses, "battery_losses", lambda *a, **k: pytest.fail("the cache was not used"))
+    np.testing.assert_array_equal(losses.run_losses(run, corpus, battery, cache=tmp_path), first)
+    monkeypatch.undo()
+    assert not np.array_equal(losses.run_losses(other, corpus, battery, cache=tmp_path), first)
+    for file in (tmp_path / "losses").iterdir():
+        file.write_bytes(b"damaged")
+    np.testing.assert_array_equal(losses.run_losses(run, corpus, battery, cache=tmp_path), first)
+
+
+def test_a_run_is_measured_on_its_own_corpus(trained, tmp_path: Path) -> None:
+    corpus, (run, _) = trained
+    battery = copy_depth.battery(copy_depth.label_split(corpus.valid, 32, 32), 8, 4)
+    another = Corpus.from_bytes("another", bytes(range(97, 110)) * 100)
+    with pytest.raises(UserError, match="trained on tiny"):
+        losses.run_losses(run, another, battery, cache=tmp_path)
+    bare = Run(tmp_path / "bare", run.config, run.metrics)
+    with pytest.raises(UserError, match=r"best\.safetensors"):
+        losses.run_losses(bare, corpus, battery, cache=tmp_path)
 
 
 def write_run(folder: Path, metrics: str, **changes: object) -> Path:

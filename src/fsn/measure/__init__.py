@@ -35,7 +35,7 @@ from fsn.measure.kernel import (
     read_history,
     read_kernel,
 )
-from fsn.measure.losses import battery_losses, per_token_losses
+from fsn.measure.losses import battery_losses, per_token_losses, run_losses
 from fsn.measure.margins import (
     DepthCurve,
     depth_curve,
@@ -44,7 +44,7 @@ from fsn.measure.margins import (
     margin_table,
     recombined,
 )
-from fsn.measure.runs import check_comparable, load_runs
+from fsn.measure.runs import check_comparable, check_corpus, load_runs
 from fsn.measure.synchronization import DepthProfile, depth_profile, diagnose
 from fsn.measure.tables import Table
 from fsn.measure.wallclock import Curve, TargetLoss, crossing_table, curve_of, time_to_target, wallclock_table
@@ -70,6 +70,7 @@ __all__ = [
     "battery_losses",
     "best_epoch",
     "check_comparable",
+    "check_corpus",
     "check_runs",
     "cluster_bootstrap",
     "coupling_function",
@@ -102,6 +103,7 @@ __all__ = [
     "read_history",
     "read_kernel",
     "recombined",
+    "run_losses",
     "seed_summary",
     "time_to_target",
     "wallclock_table",

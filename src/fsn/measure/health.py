@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fsn.measure.runs import RunLike, diverged_at, epoch_value, finished_epochs, run_name, vocabulary_of
 from fsn.measure.tables import Table
-from fsn.train.plateau import MARGIN_BITS, trailing
+from fsn.train.plateau import MARGIN_BITS, same_but_seed, trailing
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,21 @@ def divergence(run: RunLike) -> list[Finding]:
 
 
 def check_runs(runs: Iterable[RunLike], threshold: float = MARGIN_BITS) -> list[Finding]:
-    """All findings for the seeds of one configuration, in the order of the runs."""
+    """All findings for a set of runs, in order. Siblings are runs that differ in nothing but the seed."""
     group = list(runs)
-    first = {
-        run_name(run): epoch_value(finished_epochs(run)[0], "valid_bits")
-        for run in group
-        if finished_epochs(run)
-    }
-    found = plateaus(first, threshold)
+    families: list[list[RunLike]] = []
+    for run in group:
+        home = next((f for f in families if same_but_seed(f[0].config, run.config)), None)
+        if home is None:
+            families.append([run])
+        else:
+            home.append(run)
+    found: list[Finding] = []
+    for family in families:
+        begun = [run for run in family if finished_epochs(run)]
+        found += plateaus(
+            {run_name(run): epoch_value(finished_epochs(run)[0], "valid_bits") for run in begun}, threshold
+        )
     for run in group:
         found += divergence(run)
     order = {run_name(run): i for i, run in enumerate(group)}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
+import os
+import zipfile
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,10 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fsn.data import Corpus
+from fsn.data.cache import cache_folder
 from fsn.errors import UserError
-from fsn.measure.copy_depth import Battery, Tokens, windows_of
+from fsn.io import atomic_file
+from fsn.measure.copy_depth import CACHE_FORMAT, Battery, Tokens, windows_of
+from fsn.measure.runs import check_corpus
 from fsn.progress import Bar
 from fsn.train.recipe import Precision
+from fsn.train.run import Run
 from fsn.train.world import autocast
 
 NATS_PER_BIT = math.log(2.0)
@@ -100,3 +108,51 @@ def battery_losses(
         precision=precision,
         description=description,
     )
+
+
+def run_losses(
+    run: Run,
+    corpus: Corpus,
+    battery: Battery,
+    *,
+    split: str = "valid",
+    device: str | torch.device | None = None,
+    batch_size: int = 64,
+    precision: Precision = "fp32",
+    cache: str | os.PathLike[str] | None = None,
+) -> NDArray[np.float32]:
+    """Losses of a run's best weights on a battery, kept in the cache folder so that a second table is free.
+
+    The file is named by a hash of the weights, the text, the windows and the precision; a damaged one is
+    made again.
+    """
+    check_corpus(run, corpus)
+    weights = run.folder / "best.safetensors"
+    if not weights.is_file():
+        raise UserError(
+            f"{run.folder} has no best.safetensors, so its losses cannot be measured; copy its weights too."
+        )
+    with open(weights, "rb") as file:
+        key = hashlib.file_digest(file, "sha256")
+    setting = f"{corpus.sha256} {split} {battery.length} {battery.stride} {precision} {CACHE_FORMAT}"
+    key.update(setting.encode() + battery.windows.tobytes())
+    path = cache_folder(cache) / "losses" / f"losses-{key.hexdigest()[:24]}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            bits = stored["bits"]
+        if bits.shape == battery.depth.shape and bits.dtype == np.float32:
+            return bits
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass
+    bits = battery_losses(
+        run.load_model("best"),
+        getattr(corpus, split),
+        battery,
+        device=device,
+        batch_size=batch_size,
+        precision=precision,
+        description=f"losses of {run.name}",
+    )
+    with contextlib.suppress(OSError), atomic_file(path) as file:
+        np.savez_compressed(file, bits=bits)
+    return bits

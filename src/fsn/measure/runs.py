@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.train.run import Run, load_run
 
@@ -113,6 +114,16 @@ def check_comparable(runs: Sequence[RunLike], windows: bool = True) -> None:
                 f"{names} use windows of {lengths[0]} and {lengths[1]} tokens, so their losses cannot be "
                 "compared; compare runs of one window length."
             )
+
+
+def check_corpus(run: RunLike, corpus: Corpus) -> None:
+    """Stop if a run is to be measured on another text than the one it was trained on."""
+    made = run.config.get("corpus") or {}
+    if made.get("symbols") != corpus.symbols.hex() or made.get("sha256") != corpus.sha256:
+        raise UserError(
+            f"{run_name(run)} was trained on {made.get('name')} ({vocabulary_of(run)} symbols), not on this "
+            f"{corpus.name} ({corpus.vocab_size} symbols); measure it on its own corpus."
+        )
 
 
 def epoch_value(row: Mapping[str, Any], key: str) -> float:

@@ -37,9 +37,10 @@ def depth_bars(families: Table, surface: str = "any") -> Figure:
             seeds = rows[0]["seeds"]
             label = f"{name} ({seeds} seed{'s' if seeds > 1 else ''})"
             axes.bar(place, mean, 0.88 * width, color=to_rgba(shade[name], 0.5), label=label, zorder=2)
-            axes.errorbar(
-                place, mean, ends, fmt="none", ecolor=shade[name], elinewidth=1.5, capsize=2.5, zorder=3
-            )
+            if seeds > 1:
+                axes.errorbar(
+                    place, mean, ends, fmt="none", ecolor=shade[name], elinewidth=1.5, capsize=2.5, zorder=3
+                )
         axes.set_xticks(range(len(bins)), [str(b) for b in bins])
         axes.grid(False, axis="x")
         axes.set_xlabel("copy depth of the target")

@@ -70,15 +70,15 @@ def wallclock(
             _focus(axes, [*scale.curves, *scale.references])
         for axes in grid.flat[len(scales) :]:
             axes.set_visible(False)
-        legend(grid[0, 0], loc="upper right")
+        legend(grid[0, 0], loc="best")
     return figure
 
 
 def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Let the first epochs, far above the rest, leave the panel at the top."""
+    """Let the first epoch of a long run, far above the rest, leave the panel at the top."""
     losses = [curve.loss[np.isfinite(curve.loss)] for curve in curves]
     low = min(float(loss.min()) for loss in losses)
-    high = max(float(loss[min(1, len(loss) - 1)]) for loss in losses)
+    high = max(float(loss[1] if len(loss) > 5 else loss.max()) for loss in losses)
     room = max(high - low, 1e-3)
     axes.set_ylim(low - 0.06 * room, high + 0.06 * room)
 

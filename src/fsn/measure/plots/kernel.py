@@ -75,6 +75,7 @@ def _magnitudes(axes: Axes, reading: KernelReading, tone: dict[str, str]) -> Non
         mark = Patch(
             facecolor=tone["rule"], edgecolor="white", hatch="//////", linewidth=0, label="mean Re w < 0"
         )
+        axes.set_ylim(top=1.2 * axes.get_ylim()[1])  # room for the legend above the bars
         axes.legend(handles=[mark], loc="upper center", handlelength=1.4)
 
 
