@@ -28,6 +28,15 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     _check(value in choices, f"{name} is {value!r}; choose one of {', '.join(choices)}")
 
 
+def _types(config: Any) -> None:
+    """Every field holds what it is declared to hold; a YAML file may hold anything."""
+    for f in dataclasses.fields(config):
+        value, declared = getattr(config, f.name), str(f.type).split(" | ")
+        kind = "None" if value is None else type(value).__name__
+        fits = kind in declared or (kind == "int" and "float" in declared)
+        _check(fits, f"{f.name} is {value!r}; it takes {' or '.join(declared)}")
+
+
 def _rate(name: str, value: float) -> None:
     _check(0.0 <= value < 1.0, f"{name} is {value}; a dropout rate lies in [0, 1)")
 
@@ -54,6 +63,7 @@ class Coupling:
     """One coefficient per harmonic for all coordinates."""
 
     def __post_init__(self) -> None:
+        _types(self)
         _check(self.harmonics >= 1, f"harmonics is {self.harmonics}; take at least 1")
         _check(self.present or self.delay, "present and delay are both off; a coupling law needs one of them")
         _one_of("frame", self.frame, FRAMES)
@@ -102,6 +112,7 @@ class FSNConfig:
     """Score temperature τ at the start; None is √k."""
 
     def __post_init__(self) -> None:
+        _types(self)
         _check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
         _check(self.k >= 1, f"k is {self.k}; take at least 1 phase")
         _check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
@@ -167,6 +178,7 @@ class TransformerConfig:
     """``pytorch``: library defaults, embedding N(0, 1). ``normal``: N(0, 0.02²) everywhere."""
 
     def __post_init__(self) -> None:
+        _types(self)
         _check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
         _check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
         _check(self.heads >= 1, f"heads is {self.heads}; take at least 1")

@@ -62,7 +62,7 @@ def presets() -> list[str]:
 def _split(name: str) -> tuple[str, str]:
     family, _, size = name.rpartition("-")
     if family not in FAMILIES or size not in TARGETS:
-        close = difflib.get_close_matches(name, presets(), n=3, cutoff=0.4)
+        close = difflib.get_close_matches(name, presets(), n=len(TARGETS), cutoff=0.4)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise UserError(f"there is no preset {name!r}; {hint}`fsn models` lists them all")
     return family, size
@@ -74,8 +74,6 @@ def preset(name: str, vocab_size: int, **overrides: Any) -> Config:
     Fields of the coupling law can be given directly, e.g. ``preset("fsn-1m", 205, harmonics=5)``.
     """
     family, size = _split(name)
-    if vocab_size < 1:
-        raise UserError(f"vocab_size is {vocab_size}; take at least 1")
     if family == "transformer":
         width = overrides.pop("width", None)
         if width is None:
