@@ -68,6 +68,10 @@ class LanguageModel(nn.Module):
         for name, value in (("tokens", tokens), ("targets", targets)):
             if value is None:
                 continue
+            if not isinstance(value, Tensor):
+                raise UserError(
+                    f"{name} are a {type(value).__name__}; pass a tensor, e.g. torch.tensor({name})"
+                )
             if value.dtype not in (torch.int64, torch.int32):
                 raise UserError(f"{name} have type {value.dtype}; pass integers, e.g. {name}.long()")
             if value.dim() != 2:
