@@ -5,7 +5,7 @@
       step-00001234/
         weights.safetensors   parameters and buffers
         optimizer.safetensors AdamW's moments, PyTorch's generator state
-        best.safetensors      the best weights so far (a hard link where the file system can)
+        best.safetensors      a copy of the best weights so far
         state.json            step, epoch, position, sums so far, the sha256 of the files above
         state.sha256          the sha256 of state.json
 
@@ -97,12 +97,9 @@ class Checkpoints:
                 digests[f"{part}.safetensors"] = sha256(data)
                 _write(temporary / f"{part}.safetensors", data)
             if best is not None and best.exists():
-                copy = temporary / "best.safetensors"
-                try:
-                    os.link(best, copy)
-                except OSError:
-                    _write(copy, best.read_bytes())
-                digests["best.safetensors"] = sha256(copy.read_bytes())
+                data = best.read_bytes()
+                digests["best.safetensors"] = sha256(data)
+                _write(temporary / "best.safetensors", data)
             document = json.dumps({**state, "sha256": digests}, indent=1).encode()
             _write(temporary / "state.json", document)
             _write(temporary / "state.sha256", f"{sha256(document)}  state.json\n".encode())

@@ -96,7 +96,7 @@ class Run:
                 weights = safetensors.torch.load(path.read_bytes())
             except FileNotFoundError:
                 raise UserError(
-                    f"{self.folder} has no best.safetensors yet: wait for an epoch, or ask for the last weights"
+                    f"{self.folder} has no best.safetensors yet: wait for an epoch, or load the last weights"
                 ) from None
             except (SafetensorError, OSError) as error:
                 raise UserError(f"{path} cannot be read ({error})") from None

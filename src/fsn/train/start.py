@@ -79,6 +79,8 @@ def train(
     if budget_minutes is not None and budget_minutes <= 0:
         raise UserError("the time budget must be positive")
     check_loggers(log)
+    if isinstance(model, str):
+        preset(model, 256, **(overrides or {}))  # a mistake here should not wait for the corpus
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with open_world(device) as world, _own_generator(world.device):
         text = _load_corpus(corpus, world)

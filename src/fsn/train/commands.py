@@ -1,0 +1,281 @@
+"""The commands ``fsn train``, ``fsn eval``, ``fsn generate`` and ``fsn sweep``."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+import yaml
+
+from ..errors import UserError
+from .recipe import Precision, Recipe
+
+Preset = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
+RunPath = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+File = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+
+
+def train(
+    preset: Preset,
+    /,
+    *,
+    out: Path,
+    corpus: str = "enwik8",
+    model: tuple[str, ...] = (),
+    resume: Literal["auto", "never", "must"] = "auto",
+    extend: bool = False,
+    device: str = "auto",
+    budget_minutes: float | None = None,
+    log: tuple[Literal["wandb", "trackio"], ...] = (),
+    recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe(),  # noqa: B008 (frozen)
+) -> None:
+    """Train a model. With no options this is the paper's recipe.
+
+    For example:
+      fsn train fsn-1m --out runs/fsn-seed0 --seed 0
+      fsn train transformer-1m --corpus python-stdlib --out runs/small --max-steps 500
+      fsn train fsn-1m --out runs/narrow --model k=96 layers=2
+      torchrun --nproc-per-node 4 -m fsn train fsn-8m --out runs/big
+
+    Interrupt it as you like; the same command goes on where it stopped.
+
+    Args:
+        preset: Which model; `fsn models` lists them.
+        out: The run folder: config, curves, weights, checkpoints.
+        corpus: Which text: a name from `fsn corpora`, or the path of a file or folder.
+        model: Fields of the model's config to replace, e.g. k=96 layers=2 dropout=0.1.
+        resume: Go on with the run in the folder if there is one (auto), insist on one (must), refuse (never).
+        extend: Let a run go on with more epochs or steps than it was started with.
+        device: auto, cpu, cuda or cuda:1.
+        budget_minutes: Stop with a checkpoint after so many minutes.
+        log: Other places for the curves, besides metrics.jsonl and TensorBoard.
+        recipe: How it is trained.
+    """
+    from .start import train as run_training
+
+    run_training(
+        preset,
+        corpus,
+        out,
+        recipe,
+        overrides=parse_fields(model),
+        resume=resume,
+        extend=extend,
+        device=device,
+        budget_minutes=budget_minutes,
+        log=log,
+    )
+
+
+def evaluate(
+    run: RunPath,
+    /,
+    *,
+    which: Literal["best", "last"] = "best",
+    split: Literal["valid", "test"] = "valid",
+    corpus: str | None = None,
+    device: str = "auto",
+    precision: Precision = "auto",
+    batch_size: int | None = None,
+    as_json: bool = False,
+) -> None:
+    """Evaluate a run on every validation or test window.
+
+    For example:
+      fsn eval runs/fsn-seed0
+      fsn eval runs/fsn-seed0 --split test --as-json
+
+    Args:
+        run: The run folder.
+        which: The weights of the best epoch, or the last ones saved.
+        split: Which part of the text.
+        corpus: Where the text is now, if the run's corpus was a path that has moved.
+        device: auto, cpu, cuda or cuda:1.
+        precision: auto is what the run was trained with, or fp32 where this device lacks it.
+        batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
+        as_json: Print one line of JSON.
+    """
+    from .. import data
+    from .evaluate import evaluate as run_evaluation
+    from .run import load_run
+    from .world import World, choose_device, choose_precision, numerics
+
+    trained = load_run(run)
+    where = choose_device(device)
+    if precision == "auto" and where.type == "cuda":
+        precision = trained.recipe.precision
+    recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
+    text = data.load(corpus or trained.config["corpus"]["name"])
+    if text.sha256 != trained.config["corpus"]["sha256"]:
+        raise UserError(f"the corpus {text.name} is not the text {run} was trained on (its sha256 differs)")
+    windows = data.Windows(getattr(text, split).to(where), recipe.length, recipe.eval_stride)
+    with numerics(recipe, where):
+        result = run_evaluation(
+            trained.load_model(which, where),
+            windows,
+            batch_size=batch_size or recipe.eval_batch_size,
+            precision=recipe.precision,
+            world=World(device=where),
+            label=split,
+        )
+    if as_json:
+        print(json.dumps({"run": str(run), "which": which, "split": split, **dataclasses.asdict(result)}))
+        return
+    print(f"{run}, {which} weights, {split} split, {recipe.precision}")
+    print(
+        f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {result.windows:,} windows"
+    )
+    print(f"{result.bits_second_half:.4f} bits over the second half of each window")
+
+
+def generate(
+    run: RunPath,
+    /,
+    *,
+    prompt: str = "",
+    symbols: int = 400,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    seed: int = 0,
+    which: Literal["best", "last"] = "best",
+    device: str = "auto",
+) -> None:
+    """Let a trained model continue a text.
+
+    For example:
+      fsn generate runs/fsn-seed0 --prompt "The city of"
+
+    Args:
+        run: The run folder.
+        prompt: The text to continue.
+        symbols: How many symbols to add.
+        temperature: Below 1 safer, above 1 wilder, 0 always the likeliest symbol.
+        top_k: Draw among so many likeliest symbols only.
+        seed: The same seed gives the same text.
+        which: The weights of the best epoch, or the last ones saved.
+        device: auto, cpu, cuda or cuda:1.
+    """
+    from .run import load_run
+    from .sample import sample
+    from .world import choose_device
+
+    trained = load_run(run)
+    model = trained.load_model(which, choose_device(device))
+    text = sample(
+        model,
+        trained.alphabet,
+        prompt,
+        symbols=symbols,
+        temperature=temperature,
+        top_k=top_k,
+        context=trained.recipe.length - 1,
+        seed=seed,
+    )
+    print(prompt + text)
+
+
+def sweep(
+    file: File,
+    /,
+    *,
+    out: Path | None = None,
+    executor: Literal["local", "slurm", "local-submitit"] = "local",
+    jobs: int | None = None,
+    slurm: tuple[str, ...] = (),
+    wait: bool = True,
+    dry_run: bool = False,
+) -> None:
+    """Carry out a list of runs: finished ones are skipped, half-done ones resumed.
+
+    For example:
+      fsn sweep seeds.yaml
+      fsn sweep seeds.yaml --executor slurm --slurm slurm_partition=gpu timeout_min=240 gpus_per_node=1
+
+    where seeds.yaml holds:
+      out: runs/seeds                       # each run gets a folder in here
+      defaults: {corpus: enwik8, epochs: 2}
+      grid: {preset: [fsn-1m, transformer-1m], seed: [0, 1, 2]}
+      runs: [{name: narrow, preset: fsn-1m, model: {k: 96}}]
+
+    Args:
+        file: The YAML file.
+        out: The folder for the runs, instead of the file's own.
+        executor: This machine (one run per GPU, or one at a time), SLURM, or submitit's local stand-in.
+        jobs: How many runs at once on this machine; by default one per GPU, one on a CPU.
+        slurm: Parameters for submitit, e.g. slurm_partition=gpu timeout_min=240.
+        wait: Wait for submitted jobs to end.
+        dry_run: Only show the runs and where they stand.
+    """
+    from .execute import run_here, submit
+    from .sweep import read_sweep, table
+
+    plan = read_sweep(file, out)
+    if dry_run:
+        show(table(plan))
+        return
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if executor == "local":
+        notes = run_here(plan, slots(jobs), say)
+    else:
+        cluster = "slurm" if executor == "slurm" else "local"
+        notes = submit(plan, cluster, plan[0].out.parent / "submitit", parse_fields(slurm), wait, say)
+    stopped = int(notes.pop("*", "0"))
+    show(table(plan, notes))
+    if stopped:
+        say("stopped: run the same command again to go on")
+        raise SystemExit(128 + stopped)
+    if "failed" in notes.values():
+        raise SystemExit(1)
+
+
+def slots(jobs: int | None) -> list[str | None]:
+    """One slot per visible GPU, or ``jobs`` dealt over them; without GPUs one on the CPU, or ``jobs``."""
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs must be at least 1, not {jobs}")
+    import torch
+
+    gpus = [str(i) for i in range(torch.cuda.device_count())]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible and len(visible.split(",")) == len(gpus):
+        gpus = visible.split(",")
+    if not gpus:
+        return [None] * (jobs or 1)
+    return [gpus[i % len(gpus)] for i in range(jobs or len(gpus))]
+
+
+def show(rows: list[tuple[str, str, str, str, str]]) -> None:
+    """Print a table of runs."""
+    from rich.console import Console
+    from rich.table import Table
+
+    view = Table("run", "state", "epochs", "step", "best bits")
+    for row in rows:
+        view.add_row(*row)
+    Console().print(view)
+
+
+def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
+    """``("k=96", "bound=none")`` as a dict; values are read as YAML."""
+    fields: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UserError(f"{word!r} is not of the form field=value")
+        parsed: Any = value
+        with contextlib.suppress(yaml.YAMLError):
+            parsed = yaml.safe_load(value)
+        # YAML 1.1 reads 1e-3 as text; here it is a number.
+        if isinstance(parsed, str):
+            with contextlib.suppress(ValueError):
+                parsed = float(parsed)
+        fields[name.replace("-", "_")] = parsed
+    return fields

@@ -1,0 +1,164 @@
+"""Many runs from one file: which runs a sweep means, and where each of them stands.
+
+    out: runs/seeds              # each run gets a folder in here
+    defaults:                    # for every run
+      corpus: enwik8
+      epochs: 2
+    grid:                        # every combination of these
+      preset: [fsn-1m, transformer-1m]
+      seed: [0, 1, 2]
+    runs:                        # and these
+      - {name: narrow, preset: fsn-1m, model: {k: 96}}
+
+A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``) and any
+field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import UserError
+from .recipe import Recipe
+from .run import load_run
+
+_OWN = ("name", "preset", "corpus", "model")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep."""
+
+    name: str
+    preset: str
+    corpus: str
+    out: Path
+    recipe: Recipe = field(default_factory=Recipe)
+    model: dict[str, Any] = field(default_factory=dict)
+
+    def arguments(self) -> list[str]:
+        """The arguments of ``fsn train`` that start or resume this run."""
+        words = [self.preset, "--corpus", self.corpus, "--out", str(self.out)]
+        standard = Recipe()
+        for f in dataclasses.fields(Recipe):
+            value = getattr(self.recipe, f.name)
+            if value == getattr(standard, f.name):
+                continue
+            flag = f.name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            elif isinstance(value, tuple):
+                words += [f"--{flag}", *map(str, value)]
+            else:
+                words += [f"--{flag}", str(value)]
+        if self.model:
+            words += ["--model", *(f"{k}={_scalar(v)}" for k, v in self.model.items())]
+        return words
+
+    def state(self) -> str:
+        """``finished``, ``begun`` (a checkpoint exists) or ``new``."""
+        if (self.out / "DONE").exists():
+            return "finished"
+        return "begun" if (self.out / "last" / "CURRENT").exists() else "new"
+
+
+def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
+    """The runs that a sweep file means; ``out`` replaces the file's own."""
+    path = Path(file)
+    try:
+        plan = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no sweep file {path}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} cannot be read as YAML ({str(error).splitlines()[0]})") from None
+    if not isinstance(plan, dict) or not ("runs" in plan or "grid" in plan):
+        raise UserError(
+            f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`"
+        )
+    unknown = sorted(set(plan) - {"out", "defaults", "grid", "runs"})
+    if unknown:
+        raise UserError(f"{path}: there is no section {unknown[0]!r}; use out, defaults, grid and runs")
+    parent = Path(out if out is not None else plan.get("out", Path("runs") / path.stem))
+    defaults = _mapping(plan.get("defaults") or {}, f"{path}: defaults")
+    jobs = []
+    for entry in _entries(plan, path):
+        jobs.append(_job({**defaults, **entry}, defaults, parent, path))
+    names = [job.name for job in jobs]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise UserError(f"{path}: two runs are called {twice[0]!r}; give each its own name")
+    if not jobs:
+        raise UserError(f"{path}: this sweep has no runs")
+    return jobs
+
+
+def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    grids = plan.get("grid") or []
+    for grid in [grids] if isinstance(grids, dict) else grids:
+        axes = {k: v if isinstance(v, list) else [v] for k, v in _mapping(grid, f"{path}: grid").items()}
+        for values in itertools.product(*axes.values()):
+            entry = dict(zip(axes, values, strict=True))
+            varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
+            entry.setdefault("name", "-".join(_piece(k, v) for k, v in varied.items()) or "run")
+            entries.append(entry)
+    for number, run in enumerate(plan.get("runs") or [], 1):
+        entries.append(dict(_mapping(run, f"{path}: run {number}")))
+    return entries
+
+
+def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path: Path) -> Job:
+    model = {**_mapping(defaults.get("model") or {}, "model"), **_mapping(entry.get("model") or {}, "model")}
+    model |= {k.removeprefix("model."): v for k, v in entry.items() if k.startswith("model.")}
+    rest = {k: v for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
+    if "preset" not in entry:
+        raise UserError(f"{path}: a run has no preset; `fsn models` lists them")
+    preset = str(entry["preset"])
+    name = str(entry.get("name") or preset)
+    if not name or name != Path(name).name:
+        raise UserError(f"{path}: {name!r} is not a good name for a run; use one without slashes")
+    try:
+        recipe = Recipe.from_dict(rest)
+    except UserError as error:
+        raise UserError(f"{path}: run {name}: {error}") from None
+    return Job(name, preset, str(entry.get("corpus", "enwik8")), parent / name, recipe, model)
+
+
+def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:
+    """A row for each run: name, state, epoch, step, best bits. ``notes`` replace states."""
+    rows = []
+    for job in jobs:
+        state = job.state()
+        epoch = step = best = ""
+        if state != "new":
+            try:
+                run = load_run(job.out)
+                epoch = f"{len(run.epochs)} of {job.recipe.epochs}"
+                step = f"{run.step:,}"
+                best = f"{run.best['valid_bits']:.4f}" if run.best else ""
+            except UserError as error:
+                best = str(error)
+        rows.append((job.name, (notes or {}).get(job.name, state), epoch, step, best))
+    return rows
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: a mapping of names to values is needed, not {value!r}")
+    return {str(k): v for k, v in value.items()}
+
+
+def _piece(key: str, value: Any) -> str:
+    return str(value) if key == "preset" else f"{key.removeprefix('model.')}{value}"
+
+
+def _scalar(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("...").strip()

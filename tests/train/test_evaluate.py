@@ -1,0 +1,71 @@
+"""Validation against a naive computation, window by window."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fsn
+from fsn.data import Windows
+from fsn.train import evaluate
+from fsn.train.evaluate import EvaluationStopped, second_half
+from tests.train.tiny import MODELS, corpus
+
+
+@pytest.mark.parametrize("preset", MODELS)
+@pytest.mark.parametrize("length", [32, 33])
+def test_numbers_equal_a_naive_computation(preset: str, length: int) -> None:
+    text = corpus()
+    model = fsn.build(preset, text.vocab_size, **MODELS[preset]).train()
+    everything, late = [], []
+    model.eval()
+    for start in range(0, len(text.valid) - length + 1, 16):
+        window = text.valid[start : start + length].long()
+        logits = model(window[None, :-1])[0]
+        for i in range(length - 1):
+            bits = float(F.cross_entropy(logits[i].detach(), window[i + 1])) / math.log(2)
+            everything.append(bits)
+            if i + 1 >= length / 2:  # the target's own place in the window
+                late.append(bits)
+    model.train()
+    result = evaluate(model, Windows(text.valid, length, 16), batch_size=5)
+    assert result.bits == pytest.approx(sum(everything) / len(everything), rel=1e-6)
+    assert result.bits_second_half == pytest.approx(sum(late) / len(late), rel=1e-6)
+    assert result.predictions == len(everything)
+    assert model.training, "the model is handed back in the mode it came in"
+
+
+def test_second_half_of_256_has_128_predictions_each_with_128_symbols_behind_it() -> None:
+    first = second_half(256)
+    assert first + 1 == 128  # symbols behind the first of them: 0 .. 127
+    assert 255 - first == 128
+
+
+def test_the_same_number_every_time_and_for_every_batch_size() -> None:
+    text = corpus()
+    model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"])
+    windows = Windows(text.valid, 32, 16)
+    assert evaluate(model, windows).bits == evaluate(model, windows).bits
+    assert evaluate(model, windows, batch_size=3).bits == pytest.approx(
+        evaluate(model, windows).bits, rel=1e-7
+    )
+
+
+def test_it_can_be_stopped() -> None:
+    text = corpus()
+    model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"]).train()
+    with pytest.raises(EvaluationStopped):
+        evaluate(model, Windows(text.valid, 32, 16), stop=lambda: True)
+    assert model.training
+
+
+def test_an_untrained_model_knows_nothing() -> None:
+    text = corpus()
+    torch.manual_seed(0)
+    model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"])
+    assert evaluate(model, Windows(text.valid, 32, 16)).bits == pytest.approx(
+        math.log2(text.vocab_size), rel=0.05
+    )

@@ -1,0 +1,58 @@
+"""One process and two give the same curve at the same global batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsn.data import Windows
+from fsn.train import load_run, train
+from fsn.train.world import World
+from tests.train.tiny import MODELS, ROOT, corpus, environment, lines, recipe
+
+ODD: dict[str, Any] = {"batch_size": 67, "drop_last": False, "epochs": 6, "max_steps": 18, "log_steps": 1}
+"""67 windows do not divide by two, and 202 of them leave one window for the last batch of an epoch: nothing
+at all for one of two processes."""
+
+
+def test_the_shares_cover_the_batch_once() -> None:
+    for size in (1, 2, 3, 7):
+        for batch in (1, 2, 7, 64):
+            rows = [row for rank in range(size) for row in World(rank, size).rows(batch)]
+            assert rows == list(range(batch))
+
+
+def test_two_processes_follow_one(tmp_path: Path) -> None:
+    """FSN and transformer, dropout on, batches that do not divide, resumed half way: losses to 1e-5."""
+    r = recipe(**ODD)
+    text = corpus()
+    n = len(Windows(text.train, r.length, r.train_stride))
+    assert n % r.batch_size == 1 and r.steps_per_epoch(n) * 2 < ODD["max_steps"] // 2
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*torchrun, str(ROOT / "tests" / "train" / "two_processes.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=180,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert (tmp_path / "refused-0").exists() and (tmp_path / "refused-1").exists()
+    for preset, overrides in MODELS.items():
+        one = train(preset, text, tmp_path / f"{preset}-one", r, overrides=overrides, quiet=True)
+        two = load_run(tmp_path / f"{preset}-two")
+        assert two.finished and two.environment["processes"] == 2
+        assert len(two.environment["earlier"]) == 1
+        a, b = (lines(run.folder, "step") for run in (one, two))
+        assert [x["step"] for x in a] == [x["step"] for x in b] == list(range(1, ODD["max_steps"] + 1))
+        assert [x["loss_bits"] for x in b] == pytest.approx([x["loss_bits"] for x in a], rel=1e-5)
+        assert [x["grad_norm"] for x in b] == pytest.approx([x["grad_norm"] for x in a], rel=1e-3)
+        for x, y in zip(one.epochs, two.epochs, strict=True):
+            assert x["step"] == y["step"]
+            for name in ("train_loss_bits", "valid_bits", "valid_bits_second_half"):
+                assert y[name] == pytest.approx(x[name], rel=1e-5), (preset, x["epoch"], name)

@@ -1,0 +1,70 @@
+"""The recipe: the paper's defaults, errors when it is built, and the way through YAML."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsn.errors import UserError
+from fsn.train import Recipe
+
+
+def test_defaults_are_the_papers() -> None:
+    r = Recipe()
+    assert (r.lr, r.weight_decay, r.clip, r.batch_size) == (1e-3, 0.01, 1.0, 64)
+    assert (r.length, r.train_stride, r.eval_stride, r.epochs) == (256, 64, 128, 30)
+    assert r.predictions == 255
+
+
+def test_enwik8_has_21972_steps() -> None:
+    windows = (90_000_000 - 256) // 64 + 1
+    assert windows == 1_406_247
+    assert Recipe().steps_per_epoch(windows) == 21_972
+    assert Recipe(drop_last=False).steps_per_epoch(windows) == 21_973
+    assert Recipe(epochs=2).total_steps(windows) == 43_944
+    assert Recipe(epochs=2, max_steps=4_394).total_steps(windows) == 4_394
+
+
+def test_less_than_one_batch_is_kept() -> None:
+    assert Recipe(batch_size=64).steps_per_epoch(10) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lr": -1.0},
+        {"lr": float("nan")},
+        {"lr": "fast"},
+        {"batch_size": 0},
+        {"batch_size": 1.5},
+        {"epochs": True},
+        {"length": 1},
+        {"max_steps": 0},
+        {"beta1": 1.0},
+        {"precision": "fp8"},
+        {"engine": "steam"},
+        {"checkpoint_minutes": 0},
+        {"eval_at_steps": (0,)},
+        {"seed": -1},
+        {"drop_last": 1},
+    ],
+)
+def test_mistakes_are_refused_with_the_name_of_the_field(fields: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=next(iter(fields))):
+        Recipe(**fields)  # type: ignore[arg-type]
+
+
+def test_yaml_round_trip() -> None:
+    r = Recipe(lr=3e-4, epochs=2, eval_at_steps=(4394, 10), max_steps=None, deterministic=True, seed=7)
+    assert r.eval_at_steps == (10, 4394)
+    assert Recipe.from_yaml(r.to_yaml()) == r
+
+
+def test_yaml_that_is_wrong() -> None:
+    with pytest.raises(UserError, match="learning_rate"):
+        Recipe.from_yaml("learning_rate: 1")
+    with pytest.raises(UserError, match="mapping"):
+        Recipe.from_yaml("- 1")
+    with pytest.raises(UserError, match="YAML"):
+        Recipe.from_yaml("a: [")
+    with pytest.raises(UserError, match="eval_at_steps"):
+        Recipe.from_yaml("eval_at_steps: 7")
