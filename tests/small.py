@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import fsn
-from fsn.models import FAMILIES, LanguageModel
+from fsn.models import FAMILIES, FSN, Coupling, FSNLayer, LanguageModel
 
 ALL_FAMILIES = list(FAMILIES)
 FSN_FAMILIES = [family for family in ALL_FAMILIES if family != "transformer"]
@@ -47,6 +47,17 @@ def randomise(model: LanguageModel, seed: int = 1) -> None:
             parameter.add_(0.3 * noise)
         else:
             parameter.copy_(noise / parameter.shape[-1] ** 0.5)
+
+
+def law_of(model: LanguageModel) -> Coupling:
+    """The coupling law of an FSN."""
+    assert isinstance(model, FSN)
+    return model.config.coupling
+
+
+def layers_of(model: LanguageModel) -> list[FSNLayer]:
+    """The layers of an FSN, first to last."""
+    return [module for module in model.modules() if isinstance(module, FSNLayer)]
 
 
 def random_tokens(model: LanguageModel, batch: int = 2, length: int = 9, seed: int = 2) -> Tensor:

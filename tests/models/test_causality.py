@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,9 +12,9 @@ import fsn
 from tests.small import ALL_FAMILIES, random_tokens, small
 
 T = 8
-SAME = {"rtol": 0.0, "atol": 1e-13}
+SAME: dict[str, Any] = {"rtol": 0.0, "atol": 1e-13}
 # Products of another shape sum in another order, and bounds with α = 2π amplify the last bit layer by layer.
-SAME_BUT_FOR_ORDER = {"rtol": 0.0, "atol": 1e-10}
+SAME_BUT_FOR_ORDER: dict[str, Any] = {"rtol": 0.0, "atol": 1e-10}
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)

@@ -9,6 +9,7 @@ import torch
 
 import fsn
 from fsn import UserError
+from tests.small import law_of, layers_of
 
 # A page in the style of an encyclopedia's source: headings, links, entities, lists, a table. The ramp depends
 # on the text through how often symbols recur, so it wants text that looks like the corpus.
@@ -102,7 +103,7 @@ def test_where_the_fsn_starts() -> None:
 
 
 def test_where_the_kernel_starts() -> None:
-    kernel = fsn.build("fsn-1m", vocab_size=2).layers[0].kernel.coefficients()
+    kernel = layers_of(fsn.build("fsn-1m", vocab_size=2))[0].kernel.coefficients()
     successor = 1 / (1 + math.exp(-1.5))
     for name, first in (("w0", 1 - successor), ("w1", successor)):
         real, imaginary = kernel[name].unbind(-1)
@@ -128,8 +129,8 @@ def test_where_the_kernel_starts() -> None:
 def test_where_the_other_kernels_start(family: str, present: float, successor: float, angles: bool) -> None:
     """Every kernel starts as a sine of the first harmonic; a field alone starts at one."""
     model = fsn.build(f"{family}-1m", vocab_size=2)
-    harmonics = model.config.coupling.harmonics
-    for layer in model.layers:
+    harmonics = law_of(model).harmonics
+    for layer in layers_of(model):
         kernel = layer.kernel.coefficients()
         for name, first in (("w0", present), ("w1", successor)):
             real, imaginary = kernel[name].unbind(-1)

@@ -61,7 +61,8 @@ def test_every_rate_acts_in_training_and_never_in_evaluation(family: str, rate: 
     [("fsn", FSN_RATES), ("transformer", TRANSFORMER_RATES), ("fsn-dissolved", ("dropout",))],
 )
 def test_a_batch_split_over_processes_gives_the_same_losses(family: str, rates: tuple[str, ...]) -> None:
-    model = small(family, **dict.fromkeys(rates, 0.3)).train()
+    every: dict[str, Any] = dict.fromkeys(rates, 0.3)
+    model = small(family, **every).train()
     tokens = random_tokens(model, batch=6, length=5)
     whole = losses(model, tokens, key())
     parts = [losses(model, tokens[a : a + 2], key(first_row=a)) for a in (0, 2, 4)]

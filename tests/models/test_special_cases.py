@@ -12,7 +12,7 @@ import fsn
 from fsn.models import LanguageModel
 from tests.small import random_tokens, small
 
-EXACT = {"rtol": 0.0, "atol": 1e-12}
+EXACT: dict[str, Any] = {"rtol": 0.0, "atol": 1e-12}
 
 
 def with_parameters_of(model: LanguageModel, family: str, **overrides: Any) -> LanguageModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import fsn
 from fsn.models import LanguageModel
 from tests.small import FSN_FAMILIES, PERIODIC_FAMILIES, random_tokens, small
 
-SAME = {"rtol": 0.0, "atol": 1e-9}
+SAME: dict[str, Any] = {"rtol": 0.0, "atol": 1e-9}
 
 
 def run(model: LanguageModel, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

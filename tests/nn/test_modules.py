@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 import fsn
 from fsn import nn
-from tests.small import FSN_FAMILIES, small
+from fsn.models import FSN
+from tests.small import FSN_FAMILIES, law_of, layers_of, small
 
 K = 11
 
@@ -46,8 +47,8 @@ def test_gates_start_uniform() -> None:
 @pytest.mark.parametrize("family", FSN_FAMILIES)
 def test_coefficients_are_full_pairs_whatever_the_kernel_has(family: str) -> None:
     model = small(family)
-    law = model.config.coupling
-    for layer in model.layers:
+    law = law_of(model)
+    for layer in layers_of(model):
         kernel = layer.kernel.coefficients()
         assert set(kernel) == {"w0", "w1"}
         for name, exists in (("w0", law.present), ("w1", law.delay)):
@@ -61,18 +62,19 @@ def test_coefficients_are_full_pairs_whatever_the_kernel_has(family: str) -> Non
 
 
 def test_coefficients_are_the_parameters() -> None:
-    kernel = small("fsn").layers[1].kernel
-    pairs = kernel.coefficients()
-    assert torch.equal(pairs["w0"], torch.stack((kernel.present_re, kernel.present_im), -1))
-    assert torch.equal(pairs["w1"], torch.stack((kernel.successor_re, kernel.successor_im), -1))
+    kernel = layers_of(small("fsn"))[1].kernel
+    pairs, own = kernel.coefficients(), dict(kernel.named_parameters())
+    assert torch.equal(pairs["w0"], torch.stack((own["present_re"], own["present_im"]), -1))
+    assert torch.equal(pairs["w1"], torch.stack((own["successor_re"], own["successor_im"]), -1))
 
 
 @pytest.mark.parametrize("family", FSN_FAMILIES)
 def test_scales_are_where_instruments_look_for_them(family: str) -> None:
     model = small(family)
-    for layer in model.layers:
+    for layer in layers_of(model):
         for bound in (layer.attention_bound, layer.feedforward_bound):
             assert (bound.alpha is None) == (family == "fsn-nobound")
+    assert isinstance(model, FSN)
     assert model.tau.dim() == 0 and model.readout.scale.dim() == 0
 
 
@@ -81,11 +83,12 @@ def test_the_register_accumulates_a_projection() -> None:
     model = small("fsn-dissolved", k=23)
     theta = torch.randn(2, 4, 23, dtype=torch.float64)
     start = torch.randn(2, 4, 2, dtype=torch.float64)
-    layer = model.layers[0]
+    assert isinstance(model, FSN)
+    layer = layers_of(model)[0]
     with torch.no_grad(), fsn.record(model) as points:
         _, after = layer(theta, start, model.gates, model.tau, model.probe)
     moved = points["update.bounded"] + points["feedforward.bounded"]
-    torch.testing.assert_close(after, start + moved @ layer.register.weight.mT)
+    torch.testing.assert_close(after, start + moved @ layer.get_parameter("register.weight").mT)
 
 
 def test_no_feedforward_is_the_attention_half_alone() -> None:

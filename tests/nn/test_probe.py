@@ -8,7 +8,7 @@ from torch import Tensor
 
 import fsn
 from fsn import UserError
-from tests.small import ALL_FAMILIES, FSN_FAMILIES, random_tokens, small
+from tests.small import ALL_FAMILIES, FSN_FAMILIES, law_of, random_tokens, small
 
 B, T, K = 2, 9, 11
 LAYER = {
@@ -34,7 +34,7 @@ def test_every_point_has_its_name_and_shape(family: str) -> None:
     expected: dict[str, tuple[int, ...]] = {"phases": (B, T, K), "coherences": (B, T, 13)}
     for i in range(2):
         expected |= {f"layers.{i}.{name}": shape for name, shape in LAYER.items()}
-        expected[f"layers.{i}.fields"] = (B, T, model.config.coupling.harmonics, 2, K)
+        expected[f"layers.{i}.fields"] = (B, T, law_of(model).harmonics, 2, K)
         if family == "fsn-dissolved":
             expected[f"layers.{i}.register"] = (B, T, 1)
     assert {name: tuple(value.shape) for name, value in points.items()} == expected

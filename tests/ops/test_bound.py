@@ -53,12 +53,12 @@ def test_a_zero_token_does_not_disturb_its_neighbours() -> None:
     x.requires_grad_()
     scale = alpha(2.0).requires_grad_()
     y = ops.norm_matched_tanh(x, scale)
-    y.sum().backward()  # type: ignore[no-untyped-call]
+    y.sum().backward()
     assert y[1].eq(0).all()
     for leaf in (x, scale):
         assert leaf.grad is not None and leaf.grad.isfinite().all()
     other = x.detach()[[0, 2]].requires_grad_()
-    ops.norm_matched_tanh(other, alpha(2.0)).sum().backward()  # type: ignore[no-untyped-call]
+    ops.norm_matched_tanh(other, alpha(2.0)).sum().backward()
     assert x.grad is not None and other.grad is not None
     torch.testing.assert_close(x.grad[[0, 2]], other.grad)
 
@@ -68,7 +68,7 @@ def test_tiny_updates_in_float32_are_scaled_by_alpha(size: float) -> None:
     """Squares of these vanish in float32; the bound must not."""
     x = torch.full((1, 3), size, requires_grad=True)
     y = ops.norm_matched_tanh(x, alpha(2.0, torch.float32))
-    y.sum().backward()  # type: ignore[no-untyped-call]
+    y.sum().backward()
     torch.testing.assert_close(y.detach(), 2 * x.detach(), rtol=1e-6, atol=0)
     assert x.grad is not None
     torch.testing.assert_close(x.grad, torch.full((1, 3), 2.0))
@@ -80,7 +80,7 @@ def test_huge_updates_in_float32_are_bounded(size: float) -> None:
     direction = torch.tensor([1.0, 0.5, -0.25])
     x = (size * direction).requires_grad_()
     y = ops.norm_matched_tanh(x, alpha(2.0, torch.float32))
-    y.sum().backward()  # type: ignore[no-untyped-call]
+    y.sum().backward()
     expected = 2.0 * math.sqrt(3) * direction / direction.norm()
     torch.testing.assert_close(y.detach(), expected, rtol=1e-5, atol=0)
     assert x.grad is not None and x.grad.isfinite().all() and x.grad.abs().max() < 10 / size

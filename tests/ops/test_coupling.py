@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from fsn import ops
 from fsn.ops import Pair
 
-EXACT = {"rtol": 0.0, "atol": 1e-12}
+EXACT: dict[str, Any] = {"rtol": 0.0, "atol": 1e-12}
 B, T, K, N = 2, 7, 5, 3
 
 

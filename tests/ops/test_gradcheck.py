@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ def normal(*shape: int, scale: float = 1.0) -> Tensor:
     return (scale * torch.randn(*shape, dtype=torch.float64)).requires_grad_()
 
 
-def check(function: Callable[..., Tensor], *inputs: Tensor) -> None:
+def check(function: Callable[..., Any], *inputs: Tensor) -> None:
     assert gradcheck(function, inputs, eps=1e-6, atol=1e-7, rtol=1e-5)
 
 
@@ -34,7 +35,8 @@ def test_gates() -> None:
 
 def test_scores() -> None:
     rates, tau = ops.rotary_rates(K), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
-    check(lambda *x: ops.coherence_scores(*x[:3], rates, x[3]), *(normal(B, T, K) for _ in range(3)), tau)
+    theta, query, key = (normal(B, T, K) for _ in range(3))
+    check(lambda x, q, k, t: ops.coherence_scores(x, q, k, rates, t), theta, query, key, tau)
     check(lambda x, g: ops.rotary_features(x, g, rates, first=3), normal(B, T, K), normal(B, T, K))
     check(lambda x: ops.rotate_half(x, ops.rotary_rates(2)), normal(B, T, 4))
 

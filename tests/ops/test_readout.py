@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fsn import ops
 
-EXACT = {"rtol": 0.0, "atol": 1e-12}
+EXACT: dict[str, Any] = {"rtol": 0.0, "atol": 1e-12}
 
 
 def normal(*shape: int, scale: float = 1.0) -> Tensor:
