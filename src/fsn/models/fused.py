@@ -54,8 +54,8 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Te
 
     tokens (B, T) -> (B·T, 2KP) in the compute type
     """
-    from ..ops.fused import functions
     from ..ops.fused.embedding import EmbeddingFunction
+    from ..ops.fused.residual import FeaturesFunction
 
     config = model.config
     dtype = fused.compute_dtype(model.embedding.phases)
@@ -64,7 +64,7 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Te
     kind = tokens.device.type
     with torch.autocast(kind, enabled=False):
         theta = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
-        theta, feat = functions.FeaturesFunction.apply(theta, dtype)
+        theta, feat = FeaturesFunction.apply(theta, dtype)
         cos, sin = rotary_tables(model, length)
         for layer in model.layers:
             theta, feat = _layer(layer, model, theta, feat, cos, sin, length, dtype, key, config.value_gate)
@@ -73,14 +73,14 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Te
 
 def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
     """cos ωt and sin ωt for a length, made once and kept."""
-    from ..ops.fused import functions
+    from ..ops.fused.attention import rotary_table
 
     rates = model.layers[0].coupling.rates
     cached: tuple[tuple[int, torch.device], tuple[Tensor, Tensor]] | None = model.__dict__.get("_rotary")
     if cached is None or cached[0] != (length, rates.device):
         cached = (
             (length, rates.device),
-            functions.rotary_table(length, ops.rotary_rates(model.config.k).to(rates.device)),
+            rotary_table(length, ops.rotary_rates(model.config.k).to(rates.device)),
         )
         model.__dict__["_rotary"] = cached
     return cached[1]
@@ -98,12 +98,14 @@ def _layer(
     key: ops.DropoutKey | None,
     value_gate: str,
 ) -> tuple[Tensor, Tensor]:
-    from ..ops.fused import functions
+    from ..ops.fused.attention import AttentionFunction, Law
+    from ..ops.fused.common import padded
+    from ..ops.fused.residual import Drop, ResidualFunction
     from ..ops.fused.swiglu import SwiGLUFunction
 
     kernel, k = layer.kernel, theta.shape[1]
     w0, w1 = kernel.w0, kernel.w1
-    law = functions.Law(
+    law = Law(
         kernel.spec.harmonics,
         w0 is not None,
         w0 is not None and w0.im is not None,
@@ -113,9 +115,9 @@ def _layer(
         layer.coupling.round_scores,
         2 if value_gate == "positive" else 1,
     )
-    theta, copy = functions.AttentionFunction.apply(
+    theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, stacked_kernel(kernel, k), model.tau,
-        layer.attention_bound.alpha, cos, sin, length, law, True,
+        layer.attention_bound.alpha, cos, sin, length, law,
     )  # fmt: skip
     block = layer.feedforward
     if type(block) is SwiGLU:
@@ -124,11 +126,11 @@ def _layer(
         with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             state = theta.view(-1, length, k)
             raw = block(state, None, key).reshape(-1, k).to(dtype)
-        raw = torch.nn.functional.pad(raw, (0, copy.shape[1] - k))
+        raw = torch.nn.functional.pad(raw, (0, padded(k) - k))
     drop = None
     if key is not None and layer.dropout:
-        drop = functions.Drop(layer.dropout, layer.site, key.counter, key.first_row)
-    return functions.ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, length, drop, False)
+        drop = Drop(layer.dropout, layer.site, key.counter, key.first_row)
+    return ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, length, drop)
 
 
 def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
@@ -146,8 +148,11 @@ def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None
 
 def logits(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
     """Logits (B, T, V) in float32."""
+    from ..ops.fused.common import padded
+
     feat = final_features(model, tokens, key)
-    k, wide = model.config.k, feat.shape[1] // 2
+    k = model.config.k
+    wide = padded(k)
     features = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1)
     prototypes = ops.phase_features(model.readout.prototypes)
     z = ops.product(features, prototypes.to(features.dtype).mT, model.readout.round_output)

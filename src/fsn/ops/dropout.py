@@ -7,13 +7,12 @@ replayed inside a CUDA graph that increments the counter.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-_GOLDEN = 0x9E3779B9  # odd constants of well-known 32-bit mixers; products stay below 2^63 in int64
-_MIX = (0x7FEB352D, 0x42365345)
+_MIX = (0x7FEB352D, 0x42365345)  # odd and below 2^31: products of 32-bit values stay below 2^63 in int64
 _MASK = 0xFFFFFFFF
 
 
@@ -29,8 +28,11 @@ class DropoutKey(NamedTuple):
         return cls(torch.randint(0, 2**31, (), device="cpu").to(device))
 
 
-def _mix(x: Tensor) -> Tensor:
-    """A 32-bit integer hash in int64 arithmetic (the shift-multiply-shift form)."""
+Number = TypeVar("Number", int, Tensor)
+
+
+def _mix(x: Number) -> Number:
+    """A 32-bit integer hash in 64-bit arithmetic (the shift-multiply-shift form)."""
     x = ((x ^ (x >> 16)) * _MIX[0]) & _MASK
     x = ((x ^ (x >> 15)) * _MIX[1]) & _MASK
     return x ^ (x >> 16)
@@ -48,10 +50,10 @@ def dropout(x: Tensor, p: float, key: DropoutKey | None, site: int) -> Tensor:
     if p >= 1.0:
         return torch.zeros_like(x)
     per_row = x[0].numel()
-    seed = _mix((key.counter & _MASK) + site * _GOLDEN & _MASK)
+    seed = _mix((key.counter & _MASK) ^ _mix(site + 1))
     rows = torch.arange(key.first_row, key.first_row + x.shape[0], device=x.device)
-    row_seed = _mix((seed + rows * _GOLDEN) & _MASK)
+    row_seed = _mix(seed ^ _mix(rows + 1))
     columns = torch.arange(per_row, device=x.device)
-    hashed = _mix((row_seed[:, None] ^ _mix(columns + 1)[None, :]) & _MASK)
+    hashed = _mix(row_seed[:, None] ^ _mix(columns + 1)[None, :])
     keep = (hashed >= int(p * 2**32)).view(x.shape)
     return torch.where(keep, x / (1.0 - p), torch.zeros((), dtype=x.dtype, device=x.device))

@@ -20,7 +20,7 @@ from torch import Tensor
 @functools.cache
 def _triton_works() -> bool:
     try:
-        from . import functions  # noqa: F401
+        from . import attention, embedding, readout, residual, swiglu  # noqa: F401
     except Exception as error:
         warnings.warn(f"fsn: Triton is missing or broken ({error}); using the reference path", stacklevel=2)
         return False

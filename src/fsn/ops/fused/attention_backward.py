@@ -11,7 +11,7 @@ from .common import COUNTS, power, sigmoid, sincos
 
 @triton.jit(do_not_specialize=COUNTS)
 def softmax_backward_kernel(
-    a_ptr, dg_ptr, field_ptr, delta_ptr, diag_ptr, tau_ptr, ds_ptr,
+    a_ptr, own_ptr, dg_ptr, field_ptr, delta_ptr, diag_ptr, tau_ptr, ds_ptr,
     T, TP, r0, nr,
     W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BW: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -24,11 +24,10 @@ def softmax_backward_kernel(
     first = tl.program_id(0) * BM
     local = first + tl.arange(0, BM)
     rows = r0 + local
-    ok = (local < nr) & (rows < T)
+    ok = rows < T
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
     base = batch * T
     where = batch * nr * TP + local[:, None].to(tl.int64) * TP + cols[None, :]
-    inside = ok[:, None] & (cols < TP)[None, :]
     if tl.program_id(1) * BN < tl.minimum(r0 + first + BM, T):
         acc = tl.zeros((BM, BN), tl.float32)
         w = tl.arange(0, BW)
@@ -42,18 +41,17 @@ def softmax_backward_kernel(
             acc = tl.dot(g, f, acc, input_precision=PRECISION)
         delta = tl.load(delta_ptr + base + rows, mask=ok, other=0.0)
         diag = tl.load(diag_ptr + base + rows, mask=ok, other=0.0)
-        a = tl.load(a_ptr + where, mask=inside, other=0.0).to(tl.float32)
-        acc = tl.where(cols[None, :] < rows[:, None], acc, 0.0)
-        acc = tl.where(cols[None, :] == rows[:, None], diag[:, None], acc)
-        ds = a * (acc - delta[:, None]) * inv_tau
-        tl.store(ds_ptr + where, ds.to(ds_ptr.dtype.element_ty), mask=inside)
+        own = tl.load(own_ptr + base + rows, mask=ok, other=0.0)
+        ds = tl.load(a_ptr + where).to(tl.float32) * (acc - delta[:, None])
+        ds = tl.where(cols[None, :] == rows[:, None], (own * (diag - delta))[:, None], ds) * inv_tau
+        tl.store(ds_ptr + where, ds.to(ds_ptr.dtype.element_ty))
     else:
-        tl.store(ds_ptr + where, tl.zeros((BM, BN), ds_ptr.dtype.element_ty), mask=inside)
+        tl.store(ds_ptr + where, tl.zeros((BM, BN), ds_ptr.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def field_backward_kernel(
-    a_ptr, dg_ptr, da_ptr, theta_ptr, w_ptr,
+    a_ptr, own_ptr, dg_ptr, da_ptr, theta_ptr, w_ptr,
     down_ptr, dnext_ptr, partial_ptr,
     T, TP, k, r0, nr,
     KP: tl.constexpr, N: tl.constexpr, BU: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
@@ -93,12 +91,8 @@ def field_backward_kernel(
         d_im = tl.zeros((BU, BC), tl.float32)
         for t0 in range(begin, end, BT):
             t = t0 + tt
-            t_ok = (t >= r0) & (t < end)
-            at = tl.load(
-                a_base + (t - r0)[None, :].to(tl.int64) * TP + rows[:, None],
-                mask=t_ok[None, :] & (rows[:, None] < t[None, :]),
-                other=0.0,
-            )
+            t_ok = t < end
+            at = tl.load(a_base + (t - r0)[None, :].to(tl.int64) * TP + rows[:, None])
             src = dg_ptr + (base + t)[:, None] * width + 2 * n * KP + cols[None, :]
             gm = t_ok[:, None] & inside[None, :]
             g_re = tl.load(src, mask=gm, other=0.0)
@@ -143,7 +137,7 @@ def field_backward_kernel(
             tl.store(part + (2 * N + n) * KP, g, mask=inside)
     if DRIFT:
         mine = ok & (rows >= r0) & (rows < end)
-        weight = tl.load(a_base + (rows - r0).to(tl.int64) * TP + rows, mask=mine, other=0.0).to(tl.float32)
+        weight = tl.load(own_ptr + base + rows, mask=mine, other=0.0)
         if DRIFT == 2:
             weight = tl.where(mine, weight - 1.0, 0.0)
         da = tl.load(da_ptr + where, mask=store, other=0.0).to(tl.float32)
@@ -163,85 +157,61 @@ def field_backward_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
-    theta_ptr, pre_ptr, bias_ptr, cos_ptr, sin_ptr,
+    theta_ptr, pre_ptr, cos_ptr, sin_ptr,
     dq_ptr, dkey_ptr, down_ptr, dnext_ptr, da_ptr, slope_ptr, dres_ptr,
-    dpre_ptr, dtheta_ptr, dbias_ptr, dtau_ptr,
-    M, T, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
+    dpre_ptr, dtheta_ptr, dtau_ptr,
+    M, T, TP, k,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
     HAS0: tl.constexpr, HAS1: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (M, 2KP); down, dnext, da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k),
-    partial sums dbias (programs, 2, KP) and Σ dq·q (programs,), which is −τ dτ.
+    dq, dkey (B·TP, 2KP); down, dnext, da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k), and
+    Σ dq·q per program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
     valid = cols < k
-    inside = cols < KP
-    dbias_q = tl.zeros((BK,), tl.float32)
-    dbias_k = tl.zeros((BK,), tl.float32)
-    dtau = tl.zeros((R,), tl.float32)
-    bias_q = tl.load(bias_ptr + cols, mask=valid, other=0.0)[None, :]
-    bias_k = tl.load(bias_ptr + k + cols, mask=valid, other=0.0)[None, :]
-    for i in range(0, ROWS, R):
-        rows = pid * ROWS + i + tl.arange(0, R)
-        row_ok = rows < M
-        t = (rows % T).to(tl.int32)
-        mask = row_ok[:, None] & valid[None, :]
-        store = row_ok[:, None] & inside[None, :]
-        at = rows[:, None] * k + cols[None, :]
-        wide = rows[:, None] * KP + cols[None, :]
-        th = tl.load(theta_ptr + at, mask=mask, other=0.0)
-        s1, c1 = sincos(th, MATH)
-        ct = tl.load(cos_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
-        st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
-        cphi = c1 * ct - s1 * st
-        sphi = s1 * ct + c1 * st
-        grad = tl.load(dres_ptr + at, mask=mask, other=0.0)
-        da = tl.load(da_ptr + wide, mask=mask, other=0.0).to(tl.float32)
-        grad -= da * tl.load(slope_ptr + wide, mask=mask, other=0.0).to(tl.float32)
-        if HAS0:
-            grad += tl.load(down_ptr + wide, mask=mask, other=0.0).to(tl.float32)
-        if HAS1:
-            before = mask & (t > 0)[:, None]
-            grad += tl.load(dnext_ptr + wide - KP, mask=before, other=0.0).to(tl.float32)
-        for side in tl.static_range(2):
-            src = rows[:, None] * (2 * KP) + cols[None, :]
-            if side == 0:
-                dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)
-                ds = tl.load(dq_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
-            else:
-                dc = tl.load(dkey_ptr + src, mask=mask, other=0.0).to(tl.float32)
-                ds = tl.load(dkey_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
-            raw = tl.load(
-                pre_ptr + rows[:, None] * (3 * KP) + side * KP + cols[None, :], mask=mask, other=0.0
-            )
-            raw = raw.to(tl.float32)
-            if side == 0:
-                raw += bias_q
-            else:
-                raw += bias_k
-            gate, positive, mean = gate_row(raw, mask, k)
-            dgate = dc * cphi + ds * sphi
-            grad += gate * (ds * cphi - dc * sphi)
-            along = tl.sum(dgate * positive, axis=1)
-            floored = tl.maximum(mean, 1e-6)
-            through_mean = tl.where(mean > 1e-6, along / (floored * floored * k), 0.0)
-            draw = (dgate / floored[:, None] - through_mean[:, None]) * sigmoid(raw)
-            draw = tl.where(mask, draw, 0.0)
-            tl.store(
-                dpre_ptr + rows[:, None] * (3 * KP) + side * KP + cols[None, :],
-                draw.to(dpre_ptr.dtype.element_ty),
-                mask=store,
-            )
-            if side == 0:
-                dbias_q += tl.sum(draw, axis=0)
-                dtau += tl.where(row_ok, along / floored, 0.0)
-            else:
-                dbias_k += tl.sum(draw, axis=0)
-        tl.store(dtheta_ptr + at, grad, mask=mask)
-    out = dbias_ptr + pid * (2 * KP) + cols
-    tl.store(out, dbias_q, mask=inside)
-    tl.store(out + KP, dbias_k, mask=inside)
-    tl.store(dtau_ptr + pid, tl.sum(dtau, axis=0))
+    rows = pid * R + tl.arange(0, R)
+    row_ok = rows < M
+    t = (rows % T).to(tl.int32)
+    mask = row_ok[:, None] & valid[None, :]
+    store = row_ok[:, None] & (cols < KP)[None, :]
+    at = rows[:, None] * k + cols[None, :]
+    wide = rows[:, None] * KP + cols[None, :]
+    src = (rows // T * TP + t)[:, None] * (2 * KP) + cols[None, :]
+    th = tl.load(theta_ptr + at, mask=mask, other=0.0)
+    s1, c1 = sincos(th, MATH)
+    ct = tl.load(cos_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    cphi = c1 * ct - s1 * st
+    sphi = s1 * ct + c1 * st
+    grad = tl.load(dres_ptr + at, mask=mask, other=0.0)
+    da = tl.load(da_ptr + wide, mask=mask, other=0.0).to(tl.float32)
+    grad -= da * tl.load(slope_ptr + wide, mask=mask, other=0.0).to(tl.float32)
+    if HAS0:
+        grad += tl.load(down_ptr + wide, mask=mask, other=0.0).to(tl.float32)
+    if HAS1:
+        before = mask & (t > 0)[:, None]
+        grad += tl.load(dnext_ptr + wide - KP, mask=before, other=0.0).to(tl.float32)
+    for side in tl.static_range(2):
+        if side == 0:
+            dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)
+            ds = tl.load(dq_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
+        else:
+            dc = tl.load(dkey_ptr + src, mask=mask, other=0.0).to(tl.float32)
+            ds = tl.load(dkey_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
+        gates = rows[:, None] * (3 * KP) + side * KP + cols[None, :]
+        raw = tl.load(pre_ptr + gates, mask=mask, other=0.0).to(tl.float32)
+        gate, positive, mean = gate_row(raw, mask, k)
+        dgate = dc * cphi + ds * sphi
+        grad += gate * (ds * cphi - dc * sphi)
+        along = tl.sum(dgate * positive, axis=1)
+        floored = tl.maximum(mean, 1e-6)
+        through_mean = tl.where(mean > 1e-6, along / (floored * floored * k), 0.0)
+        draw = (dgate / floored[:, None] - through_mean[:, None]) * sigmoid(raw)
+        draw = tl.where(mask, draw, 0.0)
+        tl.store(dpre_ptr + gates, draw.to(dpre_ptr.dtype.element_ty), mask=store)
+        if side == 0:
+            tl.store(dtau_ptr + pid, tl.sum(tl.where(row_ok, along / floored, 0.0), axis=0))
+    tl.store(dtheta_ptr + at, grad, mask=mask)

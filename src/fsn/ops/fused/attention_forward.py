@@ -18,27 +18,29 @@ def gate_row(raw, columns_valid, k):
 
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_kernel(
-    theta_ptr, pre_ptr, bias_ptr, cos_ptr, sin_ptr, w_ptr,
+    theta_ptr, pre_ptr, cos_ptr, sin_ptr, w_ptr,
     q_ptr, key_ptr, field_ptr,
-    M, T, k,
+    B, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
     MATH: tl.constexpr,
 ):  # fmt: skip
     """θ and the raw gates -> gated rotary features q and key, and the fields with both kernels applied.
 
-    theta (M, k) float32, pre (M, 3KP), bias (3k,), cos/sin of ωt (T, k), w (4, N, k): w0 re, im, w1 re, im
-    -> q, key (M, 2KP), field (M, 2N, KP)
+    theta (B·T, k) float32, pre (B·T, 3KP), cos/sin of ωt (T, k), w (4, N, k): w0 re, im, w1 re, im
+    -> q, key (B·TP, 2KP) with zero rows behind each sequence, field (B·T, 2N, KP)
     """
-    rows = tl.program_id(0) * R + tl.arange(0, R)
+    padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     valid = cols < k
     inside = cols < KP
-    t = rows % T
-    rows = rows.to(tl.int64)
-    row_ok = rows < M
+    t = padded % TP
+    batch = padded // TP
+    rows = batch.to(tl.int64) * T + t
+    row_ok = (batch < B) & (t < T)
     mask = row_ok[:, None] & valid[None, :]
     store = row_ok[:, None] & inside[None, :]
+    wide = (batch < B)[:, None] & inside[None, :]
 
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
@@ -49,15 +51,14 @@ def prepare_kernel(
 
     for side in tl.static_range(2):
         raw = tl.load(pre_ptr + rows[:, None] * (3 * KP) + side * KP + cols[None, :], mask=mask, other=0.0)
-        raw = raw.to(tl.float32) + tl.load(bias_ptr + side * k + cols, mask=valid, other=0.0)[None, :]
-        gate, _, _ = gate_row(raw, valid[None, :], k)
-        out = rows[:, None] * (2 * KP) + cols[None, :]
+        gate, _, _ = gate_row(raw.to(tl.float32), mask, k)
+        out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
         if side == 0:
-            tl.store(q_ptr + out, (gate * cphi).to(q_ptr.dtype.element_ty), mask=store)
-            tl.store(q_ptr + out + KP, (gate * sphi).to(q_ptr.dtype.element_ty), mask=store)
+            tl.store(q_ptr + out, (gate * cphi).to(q_ptr.dtype.element_ty), mask=wide)
+            tl.store(q_ptr + out + KP, (gate * sphi).to(q_ptr.dtype.element_ty), mask=wide)
         else:
-            tl.store(key_ptr + out, (gate * cphi).to(key_ptr.dtype.element_ty), mask=store)
-            tl.store(key_ptr + out + KP, (gate * sphi).to(key_ptr.dtype.element_ty), mask=store)
+            tl.store(key_ptr + out, (gate * cphi).to(key_ptr.dtype.element_ty), mask=wide)
+            tl.store(key_ptr + out + KP, (gate * sphi).to(key_ptr.dtype.element_ty), mask=wide)
 
     if HAS1:
         has_next = ((t + 1) < T)[:, None] & mask
@@ -94,7 +95,7 @@ def prepare_kernel(
 
 @triton.jit
 def score_tile(
-    q_ptr, key_ptr, q_rows, k_rows, q_ok, k_ok, inv_tau,
+    q_ptr, key_ptr, q_rows, k_rows, inv_tau,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -102,8 +103,8 @@ def score_tile(
     acc = tl.zeros((BM, BN), tl.float32)
     d = tl.arange(0, BD)
     for d0 in range(0, D, BD):
-        qt = tl.load(q_ptr + q_rows[:, None] * D + (d0 + d)[None, :], mask=q_ok[:, None], other=0.0)
-        kt = tl.load(key_ptr + k_rows[None, :] * D + (d0 + d)[:, None], mask=k_ok[None, :], other=0.0)
+        qt = tl.load(q_ptr + q_rows[:, None] * D + (d0 + d)[None, :])
+        kt = tl.load(key_ptr + k_rows[None, :] * D + (d0 + d)[:, None])
         acc = tl.dot(qt, kt, acc, input_precision=PRECISION)
     if ROUND:
         acc = acc.to(tl.bfloat16).to(tl.float32)
@@ -112,47 +113,48 @@ def score_tile(
 
 @triton.jit(do_not_specialize=COUNTS)
 def attention_kernel(
-    q_ptr, key_ptr, tau_ptr, a_ptr,
+    q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr,
     T, TP, r0, nr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     SINGLE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence.
+    """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence (nr, TP: multiples of the blocks).
 
-    q, key (B·T, D) -> a (B, nr, TP): rows sum to one over u ≤ t, zeros elsewhere
+    q, key (B·TP, D) -> a (B, nr, TP): weights of strictly earlier positions, zeros elsewhere, so that whoever reads it
+    needs no mask; own (B·T,): the weight of the diagonal
     """
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(1).to(tl.int64)
     first = tl.program_id(0) * BM
     local = first + tl.arange(0, BM)
     rows = r0 + local
-    ok = (local < nr) & (rows < T)
-    base = batch * T
+    ok = rows < T
+    base = batch * TP
     u = tl.arange(0, BN)
     out = a_ptr + batch * nr * TP + local[:, None].to(tl.int64) * TP
-    last = tl.minimum(r0 + first + BM, T)
-
+    kind = a_ptr.dtype.element_ty
     if SINGLE:
-        s = score_tile(
-            q_ptr, key_ptr, base + rows, base + u, ok, u < T, inv_tau, D, BM, BN, BD, ROUND, PRECISION
-        )
+        cols = tl.where(u < TP, u, 0)
+        s = score_tile(q_ptr, key_ptr, base + rows, base + cols, inv_tau, D, BM, BN, BD, ROUND, PRECISION)
         s = tl.where(u[None, :] <= rows[:, None], s, float("-inf"))
-        s = tl.where(ok[:, None], s, 0.0)
         p = tl.exp(s - tl.max(s, axis=1)[:, None])
         p = p / tl.sum(p, axis=1)[:, None]
-        tl.store(out + u[None, :], p.to(a_ptr.dtype.element_ty), mask=ok[:, None] & (u[None, :] < TP))
+        own = tl.sum(tl.where(u[None, :] == rows[:, None], p, 0.0), axis=1)
+        p = tl.where((u[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
+        tl.store(out + u[None, :], p.to(kind), mask=(u < TP)[None, :])
+        tl.store(own_ptr + batch * T + rows, own, mask=ok)
     else:
         top = tl.full((BM,), float("-inf"), tl.float32)
         total = tl.zeros((BM,), tl.float32)
+        own = tl.zeros((BM,), tl.float32)
+        last = r0 + first + BM
         for u0 in range(0, last, BN):
             cols = u0 + u
             s = score_tile(
                 q_ptr,
                 key_ptr,
                 base + rows,
-                base + cols,
-                ok,
-                cols < T,
+                base + tl.minimum(cols, TP - 1),
                 inv_tau,
                 D,
                 BM,
@@ -161,30 +163,28 @@ def attention_kernel(
                 ROUND,
                 PRECISION,
             )
-            s = tl.where((cols[None, :] <= rows[:, None]) & ok[:, None], s, float("-inf"))
+            s = tl.where(cols[None, :] <= rows[:, None], s, float("-inf"))
             new = tl.maximum(top, tl.max(s, axis=1))
-            new = tl.where(new == float("-inf"), 0.0, new)
             total = total * tl.exp(top - new) + tl.sum(tl.exp(s - new[:, None]), axis=1)
             top = new
-        total = tl.where(total == 0.0, 1.0, total)
         for u0 in range(0, TP, BN):
             cols = u0 + u
             p = tl.zeros((BM, BN), tl.float32)
             if u0 < last:
                 s = score_tile(
-                    q_ptr, key_ptr, base + rows, base + cols, ok, cols < T, inv_tau,
+                    q_ptr, key_ptr, base + rows, base + tl.minimum(cols, TP - 1), inv_tau,
                     D, BM, BN, BD, ROUND, PRECISION,
                 )  # fmt: skip
-                seen = (cols[None, :] <= rows[:, None]) & ok[:, None]
-                p = tl.where(seen, tl.exp(s - top[:, None]) / total[:, None], 0.0)
-            tl.store(
-                out + cols[None, :], p.to(a_ptr.dtype.element_ty), mask=ok[:, None] & (cols[None, :] < TP)
-            )
+                p = tl.exp(s - top[:, None]) / total[:, None]
+                own += tl.sum(tl.where(cols[None, :] == rows[:, None], p, 0.0), axis=1)
+                p = tl.where((cols[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
+            tl.store(out + cols[None, :], p.to(kind), mask=(cols < TP)[None, :])
+        tl.store(own_ptr + batch * T + rows, own, mask=ok)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def aggregate_kernel(
-    a_ptr, field_ptr, theta_ptr, w_ptr, out_ptr, slope_ptr,
+    a_ptr, own_ptr, field_ptr, theta_ptr, w_ptr, out_ptr, slope_ptr,
     T, TP, k, r0, nr,
     KP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BC: tl.constexpr,
     DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
@@ -202,7 +202,7 @@ def aggregate_kernel(
     first = tl.program_id(0) * BM
     local = first + tl.arange(0, BM)
     rows = r0 + local
-    ok = (local < nr) & (rows < T)
+    ok = rows < T
     valid = cols < k
     base = batch * T
     a_base = a_ptr + batch * nr * TP
@@ -217,11 +217,7 @@ def aggregate_kernel(
         g_im = tl.zeros((BM, BC), tl.float32)
         for u0 in range(0, last, BU):
             cu = u0 + u
-            at = tl.load(
-                a_base + local[:, None].to(tl.int64) * TP + cu[None, :],
-                mask=ok[:, None] & (cu[None, :] < rows[:, None]),
-                other=0.0,
-            )
+            at = tl.load(a_base + local[:, None].to(tl.int64) * TP + cu[None, :])
             src = field_ptr + (base + cu)[:, None] * width + 2 * n * KP + cols[None, :]
             fm = (cu < T)[:, None] & (cols < KP)[None, :]
             f_re = tl.load(src, mask=fm, other=0.0)
@@ -240,7 +236,7 @@ def aggregate_kernel(
                 constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
             if HAS1I and DRIFT == 2:
                 constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
-        own = tl.load(a_base + local.to(tl.int64) * TP + rows, mask=ok, other=0.0).to(tl.float32)
+        own = tl.load(own_ptr + base + rows, mask=ok, other=0.0)
         if DRIFT == 2:
             own -= 1.0
         out += own[:, None] * constant[None, :]

@@ -65,25 +65,81 @@ def mm(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     return (a.float() @ b.float()).to(out_dtype)
 
 
-def pad_blocks(
-    w: Tensor, sizes: tuple[int, int], padded_sizes: tuple[int, int], dtype: torch.dtype
+ONES = 16
+"""Extra columns behind an operand; the first holds ones, so that a product adds a bias and its gradient for free."""
+
+
+@triton.jit
+def pack_kernel(
+    w_ptr, b_ptr, out_ptr,
+    R, C, BLOCKS, BIASED,
+    RP: tl.constexpr, CP: tl.constexpr, WIDTH: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """A float32 matrix of (.., R) x (BLOCKS, C) blocks -> the compute type, each block padded to RP x CP, then a bias column."""
+    rows = tl.program_id(0) * BR + tl.arange(0, BR)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    i, r = rows // RP, rows % RP
+    j, c = cols // CP, cols % CP
+    source = i * R + r
+    row_ok = r < R
+    inside = row_ok[:, None] & ((c < C) & (j < BLOCKS))[None, :]
+    value = tl.load(w_ptr + source[:, None] * (BLOCKS * C) + (j * C + c)[None, :], mask=inside, other=0.0)
+    biased = row_ok & (source < BIASED)
+    bias = tl.load(b_ptr + source, mask=biased, other=0.0)
+    value = tl.where((cols == BLOCKS * CP)[None, :], bias[:, None], value)
+    out = out_ptr + rows[:, None].to(tl.int64) * WIDTH + cols[None, :]
+    tl.store(out, value.to(out_ptr.dtype.element_ty), mask=(cols < WIDTH)[None, :])
+
+
+def pack(
+    w: Tensor, bias: Tensor | None, sizes: tuple[int, int], padded_sizes: tuple[int, int], dtype: torch.dtype
 ) -> Tensor:
-    """Cast a matrix made of blocks of ``sizes`` and pad each block with zeros to ``padded_sizes``."""
-    if sizes == padded_sizes:
-        return w.to(dtype)
+    """Cast a matrix made of blocks of ``sizes``, pad each block to ``padded_sizes``, put the bias in a column behind.
+
+    w (i·R, j·C), bias (≤ i·R,) or None -> (i·RP, j·CP + 16); rows of a bias that is shorter stay zero
+    """
     rows, cols = w.shape[0] // sizes[0], w.shape[1] // sizes[1]
-    out = torch.zeros(rows, padded_sizes[0], cols, padded_sizes[1], dtype=dtype, device=w.device)
-    out[:, : sizes[0], :, : sizes[1]] = w.view(rows, sizes[0], cols, sizes[1])
-    return out.view(rows * padded_sizes[0], cols * padded_sizes[1])
+    width = cols * padded_sizes[1] + ONES
+    out = torch.empty(rows * padded_sizes[0], width, dtype=dtype, device=w.device)
+    pack_kernel[(out.shape[0] // 16, triton.cdiv(width, 128))](
+        w, w if bias is None else bias, out, sizes[0], sizes[1], cols, 0 if bias is None else bias.shape[0],
+        padded_sizes[0], padded_sizes[1], width, 16, 128,
+    )  # fmt: skip
+    return out
 
 
-def unpad_blocks(w: Tensor, sizes: tuple[int, int], padded_sizes: tuple[int, int]) -> Tensor:
-    """The inverse, for gradients."""
-    if sizes == padded_sizes:
-        return w
-    rows, cols = w.shape[0] // padded_sizes[0], w.shape[1] // padded_sizes[1]
-    blocks = w.view(rows, padded_sizes[0], cols, padded_sizes[1])
-    return blocks[:, : sizes[0], :, : sizes[1]].reshape(rows * sizes[0], cols * sizes[1])
+def unpack(
+    grad: Tensor, sizes: tuple[int, int], padded_sizes: tuple[int, int], bias: int
+) -> tuple[Tensor, Tensor | None]:
+    """The inverse for a gradient: that of the matrix and that of a bias of length ``bias`` (0: none)."""
+    rows = grad.shape[0] // padded_sizes[0]
+    cols = (grad.shape[1] - ONES) // padded_sizes[1]
+    matrix = grad[:, : cols * padded_sizes[1]]
+    column = grad[:, cols * padded_sizes[1]]
+    if sizes != padded_sizes:
+        blocks = matrix.unflatten(0, (rows, padded_sizes[0])).unflatten(2, (cols, padded_sizes[1]))
+        matrix = blocks[:, : sizes[0], :, : sizes[1]].reshape(rows * sizes[0], cols * sizes[1])
+        column = column.view(rows, padded_sizes[0])[:, : sizes[0]].reshape(-1)
+    return matrix, column[:bias] if bias else None
+
+
+@triton.jit
+def column_sum_kernel(x_ptr, out_ptr, ROWS, COLUMNS, BR: tl.constexpr, BC: tl.constexpr):
+    """x (ROWS, COLUMNS) -> sums over rows, always in the same order"""
+    cols = tl.program_id(0) * BC + tl.arange(0, BC)
+    acc = tl.zeros((BR, BC), tl.float32)
+    for r0 in range(0, ROWS, BR):
+        rows = r0 + tl.arange(0, BR)
+        mask = (rows < ROWS)[:, None] & (cols < COLUMNS)[None, :]
+        acc += tl.load(x_ptr + rows[:, None].to(tl.int64) * COLUMNS + cols[None, :], mask=mask, other=0.0)
+    tl.store(out_ptr + cols, tl.sum(acc, axis=0), mask=cols < COLUMNS)
+
+
+def column_sum(x: Tensor) -> Tensor:
+    """x (rows, columns) float32 -> (columns,)"""
+    out = torch.empty(x.shape[1], dtype=torch.float32, device=x.device)
+    column_sum_kernel[(triton.cdiv(x.shape[1], 32),)](x, out, x.shape[0], x.shape[1], 128, 32)
+    return out
 
 
 @triton.jit
@@ -141,9 +197,17 @@ def mix32(x):
 
 
 @triton.jit
+def ones_columns(ptr, rows, row_ok, STRIDE: tl.constexpr):
+    """The sixteen columns behind a row: one, then zeros."""
+    extra = tl.arange(0, 16)
+    value = tl.where(extra == 0, 1.0, 0.0)[None, :] + tl.zeros((rows.shape[0], 16), tl.float32)
+    dst = ptr + rows[:, None] * STRIDE + (STRIDE - 16) + extra[None, :]
+    tl.store(dst, value.to(ptr.dtype.element_ty), mask=row_ok[:, None])
+
+
+@triton.jit
 def keep_mask(counter, rows_in_batch, columns, site, threshold):
     """True where dropout keeps an element; the same bits as the reference."""
-    golden = tl.full((1,), 0x9E3779B9, tl.uint32)
-    seed = mix32(counter.to(tl.uint32) + site.to(tl.uint32) * golden)
-    row_seed = mix32(seed + rows_in_batch.to(tl.uint32) * golden)
+    seed = mix32(counter.to(tl.uint32) ^ mix32((site + 1).to(tl.uint32)))
+    row_seed = mix32(seed ^ mix32((rows_in_batch + 1).to(tl.uint32)))
     return mix32(row_seed ^ mix32((columns + 1).to(tl.uint32))) >= threshold.to(tl.uint32)

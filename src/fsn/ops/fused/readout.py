@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, mm, pad_blocks, power_of_two, round_up, unpad_blocks
+from .common import COUNTS, ONES, mm, pack, power_of_two, round_up, unpack
 
 MOST_SYMBOLS = 2048
 R = 4
@@ -83,7 +83,8 @@ def cross_entropy_backward_kernel(
 class ReadoutFunction(torch.autograd.Function):
     """Per-token cross-entropy of logits = scale · x Wᵀ + bias.
 
-    x (M, NP) compute type, weight (V, blocks·n) float32 made of ``blocks`` blocks padded from n to NP / blocks.
+    x (M, NP + 16) compute type, weight (V, blocks·n) float32 made of ``blocks`` blocks padded from n to NP / blocks.
+    A bias is added in float32 afterwards, not through the column of ones, so that it is not rounded.
     ``keep`` keeps the product in float32 instead of rounding it.
     """
 
@@ -100,8 +101,8 @@ class ReadoutFunction(torch.autograd.Function):
     ) -> Tensor:
         rows, symbols = x.shape[0], weight.shape[0]
         vp = round_up(symbols, 16)
-        sizes, wide = (symbols, weight.shape[1] // blocks), (vp, x.shape[1] // blocks)
-        w = pad_blocks(weight, sizes, wide, x.dtype)
+        sizes, wide = (symbols, weight.shape[1] // blocks), (vp, (x.shape[1] - ONES) // blocks)
+        w = pack(weight, None, sizes, wide, x.dtype)
         z = mm(x, w.t(), torch.float32 if keep else None)
         loss = torch.empty(rows, dtype=torch.float32, device=x.device)
         lse = torch.empty_like(loss)
@@ -130,7 +131,7 @@ class ReadoutFunction(torch.autograd.Function):
             z, targets, scale if scale is not None else lse, bias if bias is not None else lse, lse, dloss,
             dz, dscale, dbias, rows, sizes[0], vp, bv, R, ROWS, scale is not None, bias is not None,
         )  # fmt: skip
-        dw = unpad_blocks(mm(dz.t(), x, torch.float32), sizes, wide)
+        dw, _ = unpack(mm(dz.t(), x, torch.float32), sizes, wide, 0)
         return (
             mm(dz, w),
             dw,

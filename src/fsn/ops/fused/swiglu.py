@@ -9,21 +9,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, mm, pad_blocks, padded, sigmoid, unpad_blocks
+from .common import COUNTS, ONES, mm, pack, padded, sigmoid, unpack
 
-ROWS = 64
+ROWS = 32
 COLUMNS = 64
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def middle_kernel(gu_ptr, bias_ptr, out_ptr, M, h, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr):
-    """gu (M, 2HP): gate then up -> SiLU(gate + b) ⊙ up, (M, HP)"""
+def middle_kernel(gu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr):
+    """gu (M, 2HP): gate, bias included, then up -> SiLU(gate) ⊙ up, (M, HP)"""
     rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     cols = tl.program_id(1) * BH + tl.arange(0, BH)
     mask = (rows < M)[:, None] & (cols < HP)[None, :]
     src = gu_ptr + rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(src, mask=mask, other=0.0).to(tl.float32)
-    gate += tl.load(bias_ptr + cols, mask=cols < h, other=0.0)[None, :]
     up = tl.load(src + HP, mask=mask, other=0.0).to(tl.float32)
     out = gate * sigmoid(gate) * up
     tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out.to(out_ptr.dtype.element_ty), mask=mask)
@@ -31,63 +30,51 @@ def middle_kernel(gu_ptr, bias_ptr, out_ptr, M, h, HP: tl.constexpr, BR: tl.cons
 
 @triton.jit(do_not_specialize=COUNTS)
 def middle_backward_kernel(
-    gu_ptr, bias_ptr, dout_ptr, dgu_ptr, dbias_ptr, M, h,
-    HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr,
-):  # fmt: skip
-    """dout (M, HP) -> dgu (M, 2HP), dbias (programs, HP)"""
-    pid = tl.program_id(0).to(tl.int64)
-    rows = pid * BR + tl.arange(0, BR)
+    gu_ptr, dout_ptr, dgu_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr
+):
+    """dout (M, HP) -> dgu (M, 2HP)"""
+    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     cols = tl.program_id(1) * BH + tl.arange(0, BH)
     mask = (rows < M)[:, None] & (cols < HP)[None, :]
     src = rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
-    gate += tl.load(bias_ptr + cols, mask=cols < h, other=0.0)[None, :]
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
     dout = tl.load(dout_ptr + rows[:, None] * HP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     sg = sigmoid(gate)
     dgate = dout * up * sg * (1.0 + gate * (1.0 - sg))
     tl.store(dgu_ptr + src, dgate.to(dgu_ptr.dtype.element_ty), mask=mask)
     tl.store(dgu_ptr + src + HP, (dout * gate * sg).to(dgu_ptr.dtype.element_ty), mask=mask)
-    tl.store(dbias_ptr + pid * HP + cols, tl.sum(tl.where(mask, dgate, 0.0), axis=0), mask=cols < HP)
 
 
 class SwiGLUFunction(torch.autograd.Function):
-    """x (M, NP) in the compute type -> (M, OP) in the compute type, both padded."""
+    """x (M, NP + 16) in the compute type, with its column of ones -> (M, OP) in the compute type."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gate_up: Tensor, bias: Tensor, down: Tensor) -> Tensor:
         hidden, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
         outputs = down.shape[0]
-        hp, np_, op = padded(hidden), x.shape[1], padded(outputs)
-        w1 = pad_blocks(gate_up, (hidden, inputs), (hp, np_), x.dtype)
-        w2 = pad_blocks(down, (outputs, hidden), (op, hp), x.dtype)
+        hp, np_, op = padded(hidden), x.shape[1] - ONES, padded(outputs)
+        w1 = pack(gate_up, bias, (hidden, inputs), (hp, np_), x.dtype)
+        w2 = pack(down, None, (outputs, hidden), (op, hp), x.dtype)[:, :hp]
         gu = mm(x, w1.t())
         rows = x.shape[0]
         middle = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
-        middle_kernel[grid](gu, bias, middle, rows, hidden, hp, ROWS, COLUMNS)
-        ctx.save_for_backward(x, w1, w2, bias, gu, middle)
+        middle_kernel[grid](gu, middle, rows, hp, ROWS, COLUMNS)
+        ctx.save_for_backward(x, w1, w2, gu, middle)
         ctx.sizes = (hidden, inputs, outputs, hp, np_, op)
         return mm(middle, w2.t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         dy = grads[0].contiguous()
-        x, w1, w2, bias, gu, middle = ctx.saved_tensors
+        x, w1, w2, gu, middle = ctx.saved_tensors
         hidden, inputs, outputs, hp, np_, op = ctx.sizes
         rows = x.shape[0]
         dmiddle = mm(dy, w2)
         dw2 = mm(dy.t(), middle, torch.float32)
-        blocks = triton.cdiv(rows, ROWS)
         dgu = torch.empty_like(gu)
-        dbias = torch.empty(blocks, hp, dtype=torch.float32, device=x.device)
-        grid = (blocks, triton.cdiv(hp, COLUMNS))
-        middle_backward_kernel[grid](gu, bias, dmiddle, dgu, dbias, rows, hidden, hp, ROWS, COLUMNS)
-        dw1 = mm(dgu.t(), x, torch.float32)
-        dx = mm(dgu, w1)
-        return (
-            dx,
-            unpad_blocks(dw1, (hidden, inputs), (hp, np_)),
-            dbias.sum(0)[:hidden],
-            unpad_blocks(dw2, (outputs, hidden), (op, hp)),
-        )
+        grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
+        middle_backward_kernel[grid](gu, dmiddle, dgu, rows, hp, ROWS, COLUMNS)
+        dw1, dbias = unpack(mm(dgu.t(), x, torch.float32), (hidden, inputs), (hp, np_), hidden)
+        return mm(dgu, w1), dw1, dbias, dw2[:outputs, :hidden]

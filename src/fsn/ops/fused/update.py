@@ -1,7 +1,6 @@
 """The bounded residual update, with or without the value gate, and its backward passes.
 
-One program handles ``ROWS`` tokens, R at a time, and keeps the sums over tokens (gradients of α and of the gate
-bias) in registers: they leave as one partial row per program.
+One program handles R tokens; the sum over tokens that makes the gradient of α leaves as one number per program.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .common import COUNTS, keep_mask, sigmoid, sincos, softplus, tanh
+from .common import COUNTS, keep_mask, ones_columns, sigmoid, sincos, softplus, tanh
 
 
 @triton.jit
@@ -45,10 +44,10 @@ def bound_backward(x, grad, alpha, BOUND: tl.constexpr):
 
 
 @triton.jit
-def load_gate(pre_ptr, bias_ptr, rows, cols, mask, valid, k, KP: tl.constexpr, GATE: tl.constexpr):
+def load_gate(pre_ptr, rows, cols, mask, KP: tl.constexpr, GATE: tl.constexpr):
     """The value gate (third block of the raw gates): GATE 1 signed, 2 softplus. Also its argument."""
     raw = tl.load(pre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :], mask=mask, other=0.0)
-    raw = raw.to(tl.float32) + tl.load(bias_ptr + 2 * k + cols, mask=valid, other=0.0)[None, :]
+    raw = raw.to(tl.float32)
     if GATE == 2:
         return softplus(raw), raw
     else:
@@ -69,7 +68,7 @@ def dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_s
 
 @triton.jit(do_not_specialize=COUNTS)
 def update_kernel(
-    theta_ptr, x_ptr, pre_ptr, bias_ptr, alpha_ptr,
+    theta_ptr, x_ptr, pre_ptr, alpha_ptr,
     out_ptr, cast_ptr, feat_ptr,
     counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
@@ -79,7 +78,7 @@ def update_kernel(
 ):  # fmt: skip
     """θ + bound(gate ⊙ x), and what the next product reads: a cast copy, or [cos, sin].
 
-    theta (M, k) float32, x (M, KP), pre (M, 3KP) -> out (M, k) float32, cast (M, KP), feat (M, 2KP)
+    theta (M, k) float32, x (M, KP), pre (M, 3KP) -> out (M, k) float32, cast (M, KP + 16), feat (M, 2KP + 16)
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
@@ -91,7 +90,7 @@ def update_kernel(
     x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
     if GATE:
-        gate, _ = load_gate(pre_ptr, bias_ptr, rows, cols, mask, valid, k, KP, GATE)
+        gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
         x = tl.where(mask, x * gate, 0.0)
     if BOUND:
         alpha = tl.abs(tl.load(alpha_ptr))
@@ -101,32 +100,35 @@ def update_kernel(
     tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
     if CAST:
         tl.store(
-            cast_ptr + rows[:, None] * KP + cols[None, :],
+            cast_ptr + rows[:, None] * (KP + 16) + cols[None, :],
             tl.where(valid[None, :], new, 0.0).to(cast_ptr.dtype.element_ty),
             mask=store,
         )
+        ones_columns(cast_ptr, rows, row_ok, KP + 16)
     if FEAT:
         s, c = sincos(new, MATH)
-        dst = feat_ptr + rows[:, None] * (2 * KP) + cols[None, :]
+        dst = feat_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
         tl.store(dst, tl.where(valid[None, :], c, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
         tl.store(dst + KP, tl.where(valid[None, :], s, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
+        ones_columns(feat_ptr, rows, row_ok, 2 * KP + 16)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def features_kernel(
     theta_ptr, feat_ptr, M, k, KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr
 ):
-    """θ (M, k) -> [cos θ, sin θ] (M, 2KP)"""
+    """θ (M, k) -> [cos θ, sin θ, 1] (M, 2KP + 16)"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     valid = (cols < k)[None, :]
     row_ok = (rows < M)[:, None]
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=row_ok & valid, other=0.0)
     s, c = sincos(th, MATH)
-    dst = feat_ptr + rows[:, None] * (2 * KP) + cols[None, :]
+    dst = feat_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
     store = row_ok & (cols < KP)[None, :]
     tl.store(dst, tl.where(valid, c, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
     tl.store(dst + KP, tl.where(valid, s, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
+    ones_columns(feat_ptr, rows, rows < M, 2 * KP + 16)
 
 
 @triton.jit
@@ -140,15 +142,26 @@ def incoming(
     else:
         grad = tl.where(mask, 0.0, 0.0)
     if HAS_DFEAT:
-        src = rows[:, None] * (2 * KP) + cols[None, :]
+        src = rows[:, None] * (2 * KP + 16) + cols[None, :]
         c = tl.load(feat_ptr + src, mask=mask, other=0.0).to(tl.float32)
         s = tl.load(feat_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
         dc = tl.load(dfeat_ptr + src, mask=mask, other=0.0).to(tl.float32)
         ds = tl.load(dfeat_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
         grad += c * ds - s * dc
     if HAS_DCAST:
-        grad += tl.load(dcast_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        src = rows[:, None] * (KP + 16) + cols[None, :]
+        grad += tl.load(dcast_ptr + src, mask=mask, other=0.0).to(tl.float32)
     return grad
+
+
+@triton.jit
+def load_alpha(alpha_ptr, BOUND: tl.constexpr):
+    """|α| and its sign; one and zero without a bound."""
+    if BOUND:
+        raw = tl.load(alpha_ptr)
+        return tl.abs(raw), tl.where(raw > 0, 1.0, tl.where(raw < 0, -1.0, 0.0))
+    else:
+        return 1.0, 0.0
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -157,7 +170,7 @@ def residual_backward_kernel(
     dout_ptr, dx_ptr, dalpha_ptr,
     counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
     BOUND: tl.constexpr, DROPOUT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, WRITE: tl.constexpr, HAS_X: tl.constexpr,
 ):  # fmt: skip
@@ -168,42 +181,34 @@ def residual_backward_kernel(
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
     valid = cols < k
-    sign = 0.0
-    alpha = 1.0
-    if BOUND:
-        raw_alpha = tl.load(alpha_ptr)
-        alpha = tl.abs(raw_alpha)
-        sign = tl.where(raw_alpha > 0, 1.0, tl.where(raw_alpha < 0, -1.0, 0.0))
-    dalpha = tl.zeros((R,), tl.float32)
-    for i in range(0, ROWS, R):
-        rows = pid * ROWS + i + tl.arange(0, R)
-        row_ok = rows < M
-        mask = row_ok[:, None] & valid[None, :]
-        grad = incoming(
-            dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, k, KP, HAS_DTHETA, HAS_DFEAT, False
-        )
-        if WRITE:
-            tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
-        if HAS_X:
-            x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-            x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-            dx, da = bound_backward(x, grad, alpha, BOUND)
-            dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-            dalpha += tl.where(row_ok, da, 0.0)
-            store = row_ok[:, None] & (cols < KP)[None, :]
-            dx = tl.where(valid[None, :], dx, 0.0)
-            tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=store)
-    if BOUND:
-        tl.store(dalpha_ptr + pid, sign * tl.sum(dalpha, axis=0))
+    rows = pid * R + tl.arange(0, R)
+    row_ok = rows < M
+    mask = row_ok[:, None] & valid[None, :]
+    grad = incoming(
+        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, k, KP, HAS_DTHETA, HAS_DFEAT, False
+    )
+    if WRITE:
+        tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
+    if HAS_X:
+        alpha, sign = load_alpha(alpha_ptr, BOUND)
+        x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+        dx, da = bound_backward(x, grad, alpha, BOUND)
+        dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+        store = row_ok[:, None] & (cols < KP)[None, :]
+        dx = tl.where(valid[None, :], dx, 0.0)
+        tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=store)
+        if BOUND:
+            tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da, 0.0), axis=0))
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def attention_update_backward_kernel(
     dtheta_ptr, dcast_ptr, dfeat_ptr, feat_out_ptr,
-    theta_ptr, x_ptr, pre_ptr, bias_ptr, alpha_ptr, w_ptr,
-    dout_ptr, dx_ptr, dpre_ptr, dg_ptr, delta_ptr, diag_ptr, dalpha_ptr, dbias_ptr,
+    theta_ptr, x_ptr, pre_ptr, alpha_ptr, w_ptr,
+    dout_ptr, dx_ptr, dpre_ptr, dg_ptr, delta_ptr, diag_ptr, dalpha_ptr,
     M, k,
-    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
+    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
@@ -216,62 +221,55 @@ def attention_update_backward_kernel(
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
     valid = cols < k
-    sign = 0.0
-    alpha = 1.0
+    rows = pid * R + tl.arange(0, R)
+    row_ok = rows < M
+    mask = row_ok[:, None] & valid[None, :]
+    store = row_ok[:, None] & (cols < KP)[None, :]
+    alpha, sign = load_alpha(alpha_ptr, BOUND)
+    grad = incoming(
+        dtheta_ptr, dfeat_ptr, feat_out_ptr, dcast_ptr, rows, cols, mask, k,
+        KP, HAS_DTHETA, HAS_DFEAT, HAS_DCAST,
+    )  # fmt: skip
+    tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
+    a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
+    gate = tl.where(mask, gate, 0.0)
+    dx, da_row = bound_backward(a * gate, grad, alpha, BOUND)
     if BOUND:
-        raw_alpha = tl.load(alpha_ptr)
-        alpha = tl.abs(raw_alpha)
-        sign = tl.where(raw_alpha > 0, 1.0, tl.where(raw_alpha < 0, -1.0, 0.0))
-    constant = tl.zeros((BK,), tl.float32)
+        tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da_row, 0.0), axis=0))
+    dgate = dx * a
+    if GATE == 2:
+        dgate = dgate * sigmoid(raw)
+    dgate = tl.where(mask, dgate, 0.0)
+    tl.store(
+        dpre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :],
+        dgate.to(dpre_ptr.dtype.element_ty),
+        mask=store,
+    )
+    da = tl.where(mask, dx * gate, 0.0).to(dx_ptr.dtype.element_ty)
+    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=store)
+    da = da.to(tl.float32)
     if DRIFT:
+        constant = tl.zeros((BK,), tl.float32)
         for n in tl.static_range(N):
             if HAS0I:
                 constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
             if HAS1I and DRIFT == 2:
                 constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
-    dalpha = tl.zeros((R,), tl.float32)
-    dbias = tl.zeros((BK,), tl.float32)
-    for i in range(0, ROWS, R):
-        rows = pid * ROWS + i + tl.arange(0, R)
-        row_ok = rows < M
-        mask = row_ok[:, None] & valid[None, :]
-        store = row_ok[:, None] & (cols < KP)[None, :]
-        grad = incoming(
-            dtheta_ptr, dfeat_ptr, feat_out_ptr, dcast_ptr, rows, cols, mask, k,
-            KP, HAS_DTHETA, HAS_DFEAT, HAS_DCAST,
-        )  # fmt: skip
-        tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
-        a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-        gate, raw = load_gate(pre_ptr, bias_ptr, rows, cols, mask, valid, k, KP, GATE)
-        gate = tl.where(mask, gate, 0.0)
-        dx, da_row = bound_backward(a * gate, grad, alpha, BOUND)
-        dalpha += tl.where(row_ok, da_row, 0.0)
-        dgate = dx * a
-        if GATE == 2:
-            dgate = dgate * sigmoid(raw)
-        dgate = tl.where(mask, dgate, 0.0)
-        dbias += tl.sum(dgate, axis=0)
-        tl.store(
-            dpre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :],
-            dgate.to(dpre_ptr.dtype.element_ty),
-            mask=store,
-        )
-        da = tl.where(mask, dx * gate, 0.0)
-        tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da.to(dx_ptr.dtype.element_ty), mask=store)
-        da = da.to(dx_ptr.dtype.element_ty).to(tl.float32)
+        diag = tl.sum(da * constant[None, :], axis=1)
+        tl.store(diag_ptr + rows, diag, mask=row_ok)
+        delta = tl.sum(da * a, axis=1)
         if DRIFT == 2:
-            tl.store(delta_ptr + rows, tl.sum(da * (a + constant[None, :]), axis=1), mask=row_ok)
-        else:
-            tl.store(delta_ptr + rows, tl.sum(da * a, axis=1), mask=row_ok)
-        tl.store(diag_ptr + rows, tl.sum(da * constant[None, :], axis=1), mask=row_ok)
-        th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
-        s1, c1 = sincos(th, MATH)
-        c, s = c1, s1
-        for n in tl.static_range(N):
-            dst = dg_ptr + rows[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
-            tl.store(dst, (-s * da).to(dg_ptr.dtype.element_ty), mask=store)
-            tl.store(dst + KP, (c * da).to(dg_ptr.dtype.element_ty), mask=store)
-            c, s = c * c1 - s * s1, s * c1 + c * s1
-    if BOUND:
-        tl.store(dalpha_ptr + pid, sign * tl.sum(dalpha, axis=0))
-    tl.store(dbias_ptr + pid * KP + cols, dbias, mask=cols < KP)
+            delta += diag
+        tl.store(delta_ptr + rows, delta, mask=row_ok)
+    else:
+        tl.store(delta_ptr + rows, tl.sum(da * a, axis=1), mask=row_ok)
+        tl.store(diag_ptr + rows, tl.zeros((R,), tl.float32), mask=row_ok)
+    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    s1, c1 = sincos(th, MATH)
+    c, s = c1, s1
+    for n in tl.static_range(N):
+        dst = dg_ptr + rows[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        tl.store(dst, (-s * da).to(dg_ptr.dtype.element_ty), mask=store)
+        tl.store(dst + KP, (c * da).to(dg_ptr.dtype.element_ty), mask=store)
+        c, s = c * c1 - s * s1, s * c1 + c * s1

@@ -1,0 +1,116 @@
+"""How the state travels: its copies for products, and the bounded residual update as an autograd function.
+
+Between functions the state is two tensors: θ (M, k) in float32 and a copy in the compute type that the next product
+reads, [cos θ, sin θ, 1] (M, 2KP + 16) for gates and readout or [θ, 1] (M, KP + 16) for SwiGLU. Each is an output with a
+gradient of its own, so the pass that reads one kind of gradient sums all kinds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from .common import ONES, math_mode, padded, power_of_two
+from .tiles import ROW_WARPS, row_tile
+from .update import features_kernel, residual_backward_kernel, update_kernel
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Dropout on a residual's raw update: rate, site, counter tensor and first row of this process."""
+
+    rate: float
+    site: int
+    counter: Tensor
+    first_row: int
+
+    def arguments(self) -> tuple[Tensor, int, int, int, float]:
+        return self.counter, self.first_row, self.site, int(self.rate * 2**32), 1.0 / (1.0 - self.rate)
+
+
+def _drop_arguments(drop: Drop | None, filler: Tensor) -> tuple[Tensor, int, int, int, float]:
+    return (filler, 0, 0, 0, 1.0) if drop is None else drop.arguments()
+
+
+class FeaturesFunction(torch.autograd.Function):
+    """θ -> (θ, [cos θ, sin θ, 1]): how the embedding enters the stack."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        rows, k = theta.shape
+        kp, bk = padded(k), power_of_two(padded(k))
+        r = row_tile("update", bk)
+        feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=theta.device)
+        features_kernel[(triton.cdiv(rows, r),)](theta, feat, rows, k, kp, bk, r, math_mode(dtype))
+        ctx.save_for_backward(feat)
+        ctx.k = k
+        return theta.view_as(theta), feat
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (feat,) = ctx.saved_tensors
+        dtheta, dfeat = grads
+        if dfeat is None:
+            return dtheta, None
+        rows, k = feat.shape[0], ctx.k
+        kp, bk = padded(k), power_of_two(padded(k))
+        r = row_tile("residual_backward", bk)
+        out = torch.empty(rows, k, dtype=torch.float32, device=feat.device)
+        residual_backward_kernel[(triton.cdiv(rows, r),)](
+            out if dtheta is None else dtheta.contiguous(), dfeat.contiguous(), feat, feat, out, out, out, out,
+            out, 0, 0, 0, 1.0, rows, 1, k, kp, bk, r, False, False, dtheta is not None, True, True, False,
+            num_warps=ROW_WARPS["residual_backward"],
+        )  # fmt: skip
+        return out, None
+
+
+class ResidualFunction(torch.autograd.Function):
+    """θ + bound(dropout(x)) -> the new θ and its [cos, sin, 1].
+
+    theta (M, k) float32, x (M, KP) compute type, alpha () or None for no bound
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, theta: Tensor, x: Tensor, alpha: Tensor | None, length: int, drop: Drop | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        rows, k = theta.shape
+        kp, bk = padded(k), power_of_two(padded(k))
+        r = row_tile("update", bk)
+        x = x.contiguous()
+        out = torch.empty_like(theta)
+        feat = torch.empty(rows, 2 * kp + ONES, dtype=x.dtype, device=x.device)
+        update_kernel[(triton.cdiv(rows, r),)](
+            theta, x, x, theta if alpha is None else alpha, out, feat, feat, *_drop_arguments(drop, theta),
+            rows, length, k, kp, bk, r, 0, alpha is not None, drop is not None, False, True, math_mode(x.dtype),
+            num_warps=ROW_WARPS["update"],
+        )  # fmt: skip
+        ctx.save_for_backward(x, alpha, feat)
+        ctx.drop, ctx.length, ctx.k = drop, length, k
+        return out, feat
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        x, alpha, feat = ctx.saved_tensors
+        dtheta, dfeat = grads
+        rows, k = x.shape[0], ctx.k
+        kp, bk = padded(k), power_of_two(padded(k))
+        r = row_tile("residual_backward", bk)
+        programs = triton.cdiv(rows, r)
+        dx = torch.empty_like(x)
+        dalpha = torch.empty(programs, dtype=torch.float32, device=x.device)
+        write = dfeat is not None or dtheta is None
+        dout = torch.empty(rows, k, dtype=torch.float32, device=x.device) if write else dtheta
+        residual_backward_kernel[(programs,)](
+            x if dtheta is None else dtheta.contiguous(), x if dfeat is None else dfeat.contiguous(), feat, x,
+            dalpha if alpha is None else alpha, dout, dx, dalpha, *_drop_arguments(ctx.drop, x),
+            rows, ctx.length, k, kp, bk, r, alpha is not None, ctx.drop is not None,
+            dtheta is not None, dfeat is not None, write, True, num_warps=ROW_WARPS["residual_backward"],
+        )  # fmt: skip
+        return dout, dx, None if alpha is None else dalpha.sum(), None, None

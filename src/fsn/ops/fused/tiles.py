@@ -1,0 +1,64 @@
+"""Block sizes and launch shapes, chosen by measurement on an H200 (docs/lab-notes.md).
+
+Nothing is tuned at run time, so the first step of a fresh process comes soon and two runs take the same path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+BLOCK = 64
+"""Sequences are padded to a multiple of this inside the attention kernels, so that their products need no masks."""
+CHUNK = 1024
+"""Longer sequences take this many query rows at a time: attention is (B, 1024, T), never (B, T, T)."""
+
+
+@dataclass
+class Tile:
+    """One product kernel: block of rows, of the summed axis, of columns; warps and pipeline stages."""
+
+    rows: int
+    inner: int
+    columns: int
+    warps: int
+    stages: int
+
+
+TILES = {
+    torch.bfloat16: {
+        "attention": Tile(64, 32, 128, 8, 3),
+        "aggregate": Tile(64, 64, 64, 4, 3),
+        "softmax_backward": Tile(64, 32, 128, 4, 4),
+        "field_backward": Tile(64, 64, 64, 4, 3),
+    },
+    torch.float32: {
+        "attention": Tile(32, 32, 64, 4, 2),
+        "aggregate": Tile(32, 32, 32, 4, 2),
+        "softmax_backward": Tile(32, 32, 64, 4, 2),
+        "field_backward": Tile(32, 32, 32, 4, 2),
+    },
+}
+
+ELEMENTS = {
+    "prepare": 1024,
+    "prepare_backward": 512,
+    "update": 1024,
+    "update_backward": 1024,
+    "residual_backward": 1024,
+}
+"""Elements a program of each row kernel handles."""
+ROW_WARPS = {"prepare": 4, "prepare_backward": 4, "update": 4, "update_backward": 4, "residual_backward": 4}
+
+
+def row_tile(kernel: str, bk: int) -> int:
+    """Rows per program for rows of ``bk`` (padded) elements."""
+    return max(1, ELEMENTS[kernel] // bk)
+
+
+def precision(dtype: torch.dtype) -> str:
+    """How float32 operands are multiplied: as IEEE float32 unless the user allowed TensorFloat-32."""
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest":
+        return "ieee"
+    return "tf32"
