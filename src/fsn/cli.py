@@ -6,12 +6,16 @@ write the function and enter it in :data:`COMMANDS`. Modules are imported only w
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import functools
 import importlib
+import io
 import os
+import re
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from .errors import UserError
 
@@ -78,10 +82,39 @@ def run(words: list[str]) -> None:
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise UserError(f"there is no command {name!r}; {hint}`fsn --help` lists them")
     command = COMMANDS[name]
+    parse(getattr(importlib.import_module(command.module), command.function), name, rest)()
+
+
+def parse(function: Callable[..., None], name: str, words: list[str]) -> Callable[[], None]:
+    """``function`` with the arguments that ``words`` give it, ready to be called.
+
+    Types, defaults and help come from its signature and docstring. A mistake in ``words`` is told in one line
+    like any other, not in the box that the parser draws.
+    """
     import tyro
 
-    function = getattr(importlib.import_module(command.module), command.function)
-    tyro.cli(function, prog=f"fsn {name}", args=rest)
+    @functools.wraps(function)
+    def bind(*positional: Any, **named: Any) -> Callable[[], None]:
+        return functools.partial(function, *positional, **named)
+
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(shown):
+            return tyro.cli(bind, prog=f"fsn {name}", args=words)
+    except SystemExit as ended:
+        if ended.code in (0, None):
+            raise
+        raise UserError(f"{one_line(shown.getvalue())}; `fsn {name} --help` explains the options") from None
+
+
+def one_line(box: str) -> str:
+    """The words in a drawn box, without its frame, colours, title and pointer to the help."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]|-{4,}", " ", box)
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    text = " ".join(lines[1:] or lines)
+    for ending in ("For full helptext", "Argument helptext"):
+        text = text.split(ending)[0]
+    return text.replace("Error parsing recipe: ", "").strip().rstrip(".") or "these options make no sense"
 
 
 def help_text() -> str:

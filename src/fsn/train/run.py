@@ -29,6 +29,7 @@ class Run:
     folder: Path
     config: dict[str, Any]
     metrics: list[dict[str, Any]]
+    finished: bool = False
 
     @property
     def name(self) -> str:
@@ -63,10 +64,6 @@ class Run:
     @property
     def warnings(self) -> list[dict[str, Any]]:
         return [line for line in self.metrics if line.get("kind") == "warning"]
-
-    @property
-    def finished(self) -> bool:
-        return (self.folder / "DONE").exists()
 
     @property
     def step(self) -> int:
@@ -118,4 +115,4 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"there is no run folder {path}")
-    return Run(path, read_config(path), read_metrics(path))
+    return Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())

@@ -103,10 +103,12 @@ def train(
                         training = _set_up(world, folder, checkpoints, config, opened, recipe, windows, stop)
                         training.deadline = deadline
                         _run(training, opened.state is not None, log)
-                world.first_does(lambda: None)  # all files are there before any process reads them
         finally:
             folder.close()
-    return load_run(out)
+        world.wait()  # all files are there before any process reads them
+        run = load_run(out)
+        world.wait()  # and none changes them before all have read
+    return run
 
 
 @dataclass(frozen=True)

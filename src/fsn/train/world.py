@@ -56,6 +56,11 @@ class World:
             dist.broadcast(tensor, src=0)
         return tensor
 
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+        if self.size > 1:
+            dist.barrier()
+
     def gather(self, value: T) -> list[T]:
         """Every process's value, in order of rank."""
         if self.size == 1:

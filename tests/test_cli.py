@@ -1,0 +1,127 @@
+"""The command line: help that teaches, results on standard output, mistakes in one line with exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fsn.cli import COMMANDS, main
+from tests.train.tiny import TINY_FLAGS, call, text
+
+
+@pytest.fixture
+def corpus_file(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_bytes(text())
+    return tmp_path / "text.txt"
+
+
+def fails(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    """Run a command that must fail as a user's mistake; its one line."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    captured = capsys.readouterr()
+    assert ended.value.code == 2
+    assert captured.err.startswith("fsn: ") and captured.err.count("\n") == 1, captured.err
+    assert captured.out == ""
+    return captured.err
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    shown = capsys.readouterr().out
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.about)}$", shown, re.MULTILINE)
+    main([])
+    assert capsys.readouterr().out == shown
+    main(["--version"])
+    assert capsys.readouterr().out.startswith("fsn ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = COMMANDS[name]
+    function = getattr(importlib.import_module(command.module), command.function)
+    first = (inspect.getdoc(function) or "").splitlines()[0]
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert first and first in shown and f"usage: fsn {name}" in shown
+
+
+def test_models_shows_the_papers_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["models"])
+    shown = capsys.readouterr().out
+    assert "1,011,834" in shown and "974,845" in shown and "kuramoto-1m" in shown
+    assert "no size '3m'" in fails(capsys, "models", "--sizes", "3m")
+
+
+def test_corpora(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["corpora"])
+    shown = capsys.readouterr().out
+    assert "enwik8" in shown and "python-stdlib" in shown and "PATH" in shown
+
+
+def test_train_eval_generate(tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    words = ["train", "transformer-1m", "--corpus", str(corpus_file), "--out", out, *TINY_FLAGS]
+    main([*words, "--device", "cpu", "--model", "width=16", "layers=1"])
+    said = capsys.readouterr().err
+    for line in (
+        "model     transformer-1m",
+        "device ",
+        "precision fp32",
+        "engine    eager",
+        "optimizer",
+        "finished",
+    ):
+        assert line in said
+    main(["eval", out, "--device", "cpu", "--as-json"])
+    result = json.loads(capsys.readouterr().out)
+    epochs = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best = min(e["valid_bits"] for e in epochs if e["kind"] == "epoch")
+    assert result["bits"] == best
+    main(["eval", out, "--device", "cpu", "--split", "test"])
+    assert "test split" in capsys.readouterr().out
+    main(["generate", out, "--prompt", "the phase", "--symbols", "20", "--device", "cpu", "--top-k", "5"])
+    written = capsys.readouterr().out
+    assert written.startswith("the phase") and len(written) == len("the phase") + 20 + 1
+    main(["generate", out, "--symbols", "9", "--device", "cpu", "--temperature", "0"])
+    first = capsys.readouterr().out
+    main(["generate", out, "--symbols", "9", "--device", "cpu", "--temperature", "0", "--seed", "3"])
+    assert capsys.readouterr().out == first
+    assert "not among" in fails(capsys, "generate", out, "--prompt", "€", "--device", "cpu")
+    corpus_file.write_bytes(text(seed=9))
+    assert "sha256 differs" in fails(capsys, "eval", out, "--device", "cpu")
+
+
+def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    base = ["train", "fsn-1m", "--corpus", corpus_file, "--out", out]
+    assert "did you mean 'train'" in fails(capsys, "trian")
+    assert "no preset 'fsn-3m'" in fails(capsys, "train", "fsn-3m", "--out", out)
+    assert "no corpus or file" in fails(capsys, "train", "fsn-1m", "--corpus", "nothing", "--out", out)
+    assert "fewer than one window" in fails(capsys, *base, "--length", "100000")
+    assert "lr must not be negative" in fails(capsys, *base, "--lr", "-1")
+    assert "not of the form" in fails(capsys, *base, "--model", "k")
+    assert "has no field 'kk'" in fails(capsys, *base, "--model", "kk=3")
+    base += ["--length", "32"]
+    assert "no device 'tpu9'" in fails(capsys, *base, "--device", "tpu9")
+    assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--engine", "graph")
+    assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--precision", "tf32")
+    assert "budget must be positive" in fails(capsys, *base, "--budget-minutes", "0")
+    assert "no run folder" in fails(capsys, "eval", tmp_path / "nothing")
+    assert "not a run folder" in fails(capsys, "generate", tmp_path)
+    assert "no sweep file" in fails(capsys, "sweep", tmp_path / "nothing.yaml")
+
+
+def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:
+    ended = call("train", "fsn-1m", "--corpus", "nothing", "--out", tmp_path / "run")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("fsn: ") and ended.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()

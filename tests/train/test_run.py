@@ -1,0 +1,357 @@
+"""The run folder, and what happens when something is in the way."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import torch
+import yaml
+
+import fsn
+from fsn.data import Corpus, Windows
+from fsn.errors import UserError
+from fsn.models import config_from_dict
+from fsn.train import NonFinite, Run, evaluate, load_run, train
+from fsn.train import checkpoint as checkpoint_module
+from fsn.train.folder import RunFolder, read_metrics
+from fsn.train.plateau import same_but_seed, trailing
+from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless
+
+
+def go(out: Path, preset: str = "fsn-1m", **changes: Any) -> Run:
+    call = {k: changes.pop(k) for k in ("resume", "extend", "log", "budget_minutes") if k in changes}
+    overrides = changes.pop("overrides", MODELS.get(preset))
+    return train(preset, corpus(), out, recipe(**changes), overrides=overrides, quiet=True, **call)
+
+
+# -- what a run leaves behind ------------------------------------------------------------------------------
+
+
+def test_the_folder_holds_what_the_others_read(tmp_path: Path) -> None:
+    run = go(tmp_path / "run", eval_at_steps=(4, 30))
+    folder = tmp_path / "run"
+    names = {p.name for p in folder.iterdir()}
+    assert names >= {
+        "config.yaml",
+        "metrics.jsonl",
+        "environment.json",
+        "best.safetensors",
+        "last",
+        "log.txt",
+    }
+    assert names >= {"tensorboard", "DONE"}
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["format"] == 1 and config["fsn_version"] == fsn.__version__
+    assert config["model"]["kind"] == "fsn" and config["model"]["k"] == 16
+    assert config["recipe"]["precision"] == "fp32" and config["recipe"]["engine"] == "eager"
+    assert config["corpus"]["sha256"] == corpus().sha256
+    assert bytes.fromhex(config["corpus"]["symbols"]) == corpus().symbols
+    assert run.finished and run.config == config
+    assert run.model_config == config_from_dict(config["model"])
+    fields = {
+        "epoch",
+        "step",
+        "train_loss_bits",
+        "valid_bits",
+        "valid_bits_second_half",
+        "tokens_per_s",
+        "best",
+    }
+    fields |= {"eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb", "complete"}
+    assert [e["epoch"] for e in run.epochs] == [1, 2]
+    assert all(fields <= set(e) and e["complete"] for e in run.epochs)
+    assert run.epochs[1]["valid_bits"] < run.epochs[0]["valid_bits"]
+    assert [v["step"] for v in run.validations] == [4, 25, 30, 50]
+    assert [x["step"] for x in lines(folder, "step")] == list(range(5, 51, 5))
+    assert run.best is not None and run.best["epoch"] == 2
+    with safetensors.safe_open(folder / "best.safetensors", "pt") as file:
+        about = file.metadata()
+    assert about["epoch"] == "2" and float(about["valid_bits"]) == run.epochs[1]["valid_bits"]
+    assert json.loads(about["config"]) == config["model"]
+    assert run.environment["packages"]["torch"] == torch.__version__
+    assert any(p.name.startswith("events") for p in (folder / "tensorboard").iterdir())
+
+
+def test_the_weights_kept_are_the_weights_measured(tmp_path: Path) -> None:
+    run = go(tmp_path / "run", "transformer-1m")
+    windows = Windows(corpus().valid, 32, 16)
+    assert evaluate(run.load_model("best"), windows).bits == run.best["valid_bits"]  # type: ignore[index]
+    assert evaluate(run.load_model("last"), windows).bits == run.epochs[-1]["valid_bits"]
+    assert not run.load_model().training
+    assert run.alphabet.decode(run.alphabet.encode("the phase")) == "the phase"
+
+
+def test_best_is_the_best_not_the_last(tmp_path: Path) -> None:
+    """A learning rate that ruins the model later: best.safetensors stays with the epoch that was best."""
+    run = go(tmp_path / "run", lr=0.3, epochs=4, clip=0.0)
+    bits = [e["valid_bits"] for e in run.epochs]
+    best = bits.index(min(bits)) + 1
+    assert run.best is not None and run.best["epoch"] == best
+    assert [e["best"] for e in run.epochs] == [b == min(bits[: i + 1]) for i, b in enumerate(bits)]
+    assert evaluate(run.load_model(), Windows(corpus().valid, 32, 16)).bits == min(bits)
+
+
+def test_extra_validations_do_not_change_the_run(tmp_path: Path) -> None:
+    a = go(tmp_path / "a")
+    b = go(tmp_path / "b", eval_at_steps=(1, 7, 25))
+    assert timeless(a.epochs) == timeless(b.epochs)
+
+
+def test_a_run_that_ends_within_an_epoch_says_so(tmp_path: Path) -> None:
+    run = go(tmp_path / "run", max_steps=7)
+    assert [(e["epoch"], e["step"], e["complete"]) for e in run.epochs] == [(1, 7, False)]
+    assert run.finished and run.step == 7
+
+
+def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"kind": "step", "step": 1}\n{"kind": "st')
+    assert read_metrics(tmp_path) == [{"kind": "step", "step": 1}]
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"kind"\n{"kind": "step", "step": 1}\n')
+    with pytest.raises(UserError, match="line 1"):
+        read_metrics(tmp_path)
+
+
+def test_load_run_of_something_else(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run folder"):
+        load_run(tmp_path / "nothing")
+    with pytest.raises(UserError, match=r"no config\.yaml"):
+        load_run(tmp_path)
+    (tmp_path / "config.yaml").write_text("a: 1")
+    with pytest.raises(UserError, match="not the config"):
+        load_run(tmp_path)
+    (tmp_path / "config.yaml").write_text("{model: {}, recipe: {}, corpus: {}, format: 99}")
+    with pytest.raises(UserError, match="format 99"):
+        load_run(tmp_path)
+
+
+# -- what may be in the way --------------------------------------------------------------------------------
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(tmp_path / "run", max_steps=3)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    train("fsn-1m", corpus(), tmp_path / "run", recipe(max_steps=3), overrides=MODELS["fsn-1m"])
+    assert "is finished" in capsys.readouterr().err
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_another_config_is_refused_by_the_names_of_its_fields(tmp_path: Path) -> None:
+    go(tmp_path / "run", max_steps=3)
+    kept = (tmp_path / "run" / "config.yaml").read_bytes()
+    with pytest.raises(
+        UserError, match=r"recipe\.lr \(0\.001 there, 0\.002 asked\), recipe\.seed \(0 there, 1 asked\)"
+    ):
+        go(tmp_path / "run", max_steps=3, lr=0.002, seed=1)
+    with pytest.raises(UserError, match=r"model\.k .*16 there, 12 asked"):
+        go(tmp_path / "run", max_steps=3, overrides={**MODELS["fsn-1m"], "k": 12})
+    with pytest.raises(UserError, match=r"recipe\.max_steps.*--extend"):
+        go(tmp_path / "run", max_steps=4)
+    other = Corpus.from_bytes("tiny", text(700, seed=1))
+    with pytest.raises(UserError, match=r"corpus\.sha256"):
+        train("fsn-1m", other, tmp_path / "run", recipe(max_steps=3), overrides=MODELS["fsn-1m"], quiet=True)
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == kept
+    assert go(tmp_path / "run", max_steps=3, checkpoint_minutes=1.0, log_steps=7).finished
+
+
+def test_resume_never_and_must(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run to resume"):
+        go(tmp_path / "run", resume="must")
+    go(tmp_path / "run", max_steps=3, resume="never")
+    with pytest.raises(UserError, match="already holds a run"):
+        go(tmp_path / "run", max_steps=3, resume="never")
+    with pytest.raises(UserError, match="auto, never or must"):
+        go(tmp_path / "run", resume="perhaps")
+
+
+def test_two_runs_in_one_folder(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", quiet=True)
+    folder.open()
+    with pytest.raises(UserError, match=r"another process \(process \d+\) is writing to"):
+        go(tmp_path / "run")
+    folder.close()
+    assert go(tmp_path / "run", max_steps=2).finished
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(UserError, match="is a file"):
+        go(tmp_path / "run")
+
+
+def test_a_text_shorter_than_a_window_leaves_no_folder(tmp_path: Path) -> None:
+    short = Corpus.from_bytes("short", text(20))
+    with pytest.raises(UserError, match="fewer than one window"):
+        train("fsn-1m", short, tmp_path / "run", recipe(), overrides=MODELS["fsn-1m"], quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_logger_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="pip install trackio"):
+        go(tmp_path / "run", log=("trackio",))
+    with pytest.raises(UserError, match="no logger"):
+        go(tmp_path / "run", log=("abacus",))
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_tensorboard_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    run = train("fsn-1m", corpus(), tmp_path / "run", recipe(max_steps=2), overrides=MODELS["fsn-1m"])
+    assert run.finished
+    assert "pip install tensorboard" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+class FakeTracker:
+    """Stands in for wandb and trackio: keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.begun: list[dict[str, Any]] = []
+        self.logged: list[tuple[dict[str, float], int]] = []
+        self.finished = 0
+
+    def init(self, **options: Any) -> FakeTracker:
+        self.begun.append(options)
+        return self
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.logged.append((values, step))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_curves_go_to_the_trackers_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    tracker = FakeTracker()
+    monkeypatch.setitem(__import__("sys").modules, name, tracker)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    run = go(tmp_path / "run", max_steps=6, log=(name,))
+    assert tracker.begun[0]["project"] == "fsn" and tracker.begun[0]["resume"] == "allow"
+    assert tracker.begun[0]["config"]["recipe"]["max_steps"] == 6
+    assert [step for _, step in tracker.logged] == [5, 6]
+    assert tracker.logged[1][0]["loss/valid_bits"] == run.epochs[0]["valid_bits"]
+    assert tracker.finished == 1
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = go(tmp_path / "a")
+    honest = checkpoint_module._write
+
+    def full(path: Path, data: bytes) -> None:
+        if "step-00000012" in str(path) and path.name == "optimizer.safetensors":
+            path.write_bytes(data[:10])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        honest(path, data)
+
+    monkeypatch.setattr(checkpoint_module, "_write", full)
+    with pytest.raises(UserError, match=r"is full; free some space and run the same command again"):
+        go(tmp_path / "b", checkpoint_steps=4)
+    assert sorted(p.name for p in (tmp_path / "b" / "last").iterdir()) == [
+        "CURRENT",
+        "step-00000004",
+        "step-00000008",
+    ]
+    monkeypatch.undo()
+    b = go(tmp_path / "b", checkpoint_steps=4)
+    assert timeless(b.epochs) == timeless(a.epochs)
+
+
+# -- when the model goes wrong -----------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    """A step of length 10³⁰ ruins a transformer; the state before the ruin is kept and the tensor named."""
+    with pytest.raises(NonFinite) as caught:
+        go(tmp_path / "run", "transformer-1m", lr=1e30, clip=0.0)
+    sentence = str(caught.value)
+    assert "the loss of step 2 (epoch 1) is not finite" in sentence
+    assert "the first tensor that is not finite is layers.0." in sentence
+    assert "the state after step 1, the last good one" in sentence
+    run = load_run(tmp_path / "run")
+    assert not run.finished
+    warning = run.warnings[0]
+    assert (warning["what"], warning["step"]) == ("non-finite", 2)
+    assert warning["tensor"].startswith("layers.0.")
+    weights = run.load_model("last").state_dict()
+    assert all(torch.isfinite(w).all() for w in weights.values())
+    assert (tmp_path / "run" / "last" / "CURRENT").read_text().strip() == "step-00000001"
+    with pytest.raises(NonFinite, match="step 2"):  # going on meets the same step again
+        go(tmp_path / "run", "transformer-1m", lr=1e30, clip=0.0)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = fsn.models.FSN.loss
+
+    class Spike(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return g * float("inf")
+
+    def loss(self: Any, tokens: Any, targets: Any, dropout_key: Any = None) -> torch.Tensor:
+        value = honest(self, tokens, targets, dropout_key=dropout_key)
+        return Spike.apply(value) if self.training else value  # type: ignore[no-untyped-call, no-any-return]
+
+    monkeypatch.setattr(fsn.models.FSN, "loss", loss)
+    with pytest.raises(NonFinite, match=r"the gradient of step 1 .* is gradient of "):
+        go(tmp_path / "run")
+
+
+# -- siblings ----------------------------------------------------------------------------------------------
+
+
+def test_the_rule_for_the_plateau() -> None:
+    assert trailing({"a": 1.75, "b": 1.77, "c": 1.94}) == []
+    behind = trailing({"a": 1.75, "b": 1.77, "c": 1.96})
+    assert [t.run for t in behind] == ["c"] and behind[0].by == pytest.approx(0.21)
+    assert trailing({"alone": 9.0}) == []
+
+
+def test_a_seed_far_behind_its_siblings_is_flagged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = go(tmp_path / "seed0", epochs=1)
+    assert not first.warnings
+    metrics = tmp_path / "seed0" / "metrics.jsonl"
+    better = [
+        {**line, "valid_bits": line["valid_bits"] - 0.5} if line["kind"] == "epoch" else line
+        for line in lines(tmp_path / "seed0")
+    ]
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in better))
+    go(tmp_path / "other-model", epochs=1, seed=5, overrides={**MODELS["fsn-1m"], "layers": 1})
+    assert not load_run(tmp_path / "other-model").warnings, "a different config is no sibling"
+    train("fsn-1m", corpus(), tmp_path / "seed1", recipe(epochs=1, seed=1), overrides=MODELS["fsn-1m"])
+    warning = load_run(tmp_path / "seed1").warnings[0]
+    assert (warning["kind"], warning["what"], warning["run"]) == ("warning", "plateau", "seed1")
+    assert warning["trails_by"] > 0.2
+    assert "trails its best sibling" in capsys.readouterr().err
+
+
+def test_siblings_share_all_but_the_seed() -> None:
+    a = {
+        "model": {"k": 16},
+        "recipe": {"seed": 0, "lr": 1e-3, "epochs": 2},
+        "corpus": {"sha256": "x", "name": "n"},
+    }
+    assert same_but_seed(a, {**a, "recipe": {"seed": 1, "lr": 1e-3, "epochs": 30}})
+    assert not same_but_seed(a, {**a, "recipe": {"seed": 1, "lr": 2e-3, "epochs": 2}})
+    assert not same_but_seed(a, {**a, "model": {"k": 17}})

@@ -1,0 +1,197 @@
+"""Sweeps: what a file means, and that finished runs are skipped and half-done ones resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import tyro
+import yaml
+
+from fsn.errors import UserError
+from fsn.train import Recipe, load_run, train
+from fsn.train.commands import Preset, parse_fields, slots, sweep
+from fsn.train.execute import run_here, submit
+from fsn.train.sweep import Job, read_sweep, table
+from tests.train.tiny import environment, text
+
+TINY = {"length": 32, "train_stride": 16, "eval_stride": 16, "batch_size": 8, "epochs": 1}
+
+
+def plan(tmp_path: Path, **sections: object) -> Path:
+    (tmp_path / "text.txt").write_bytes(text())
+    file = tmp_path / "sweep.yaml"
+    defaults = {"corpus": str(tmp_path / "text.txt"), "model": {"k": 8, "layers": 1}, **TINY}
+    file.write_text(
+        yaml.safe_dump({"out": str(tmp_path / "runs"), "defaults": defaults, **sections}, sort_keys=False)
+    )
+    return file
+
+
+def test_a_grid_and_a_list(tmp_path: Path) -> None:
+    jobs = read_sweep(
+        plan(
+            tmp_path,
+            grid={"preset": ["fsn-1m", "kuramoto-1m"], "seed": [0, 1], "model.k": [8, 16], "lr": 0.002},
+            runs=[
+                {"name": "deep", "preset": "fsn-1m", "model": {"layers": 3}, "epochs": 5, "drop_last": False}
+            ],
+        )
+    )
+    assert len(jobs) == 9
+    assert jobs[0].name == "fsn-1m-seed0-k8" and jobs[7].name == "kuramoto-1m-seed1-k16"
+    assert jobs[7].recipe == Recipe(lr=0.002, seed=1, **TINY)  # type: ignore[arg-type]
+    assert jobs[7].model == {"k": 16, "layers": 1}
+    deep = jobs[8]
+    assert deep.model == {"k": 8, "layers": 3} and deep.recipe.epochs == 5 and not deep.recipe.drop_last
+    assert deep.out == tmp_path / "runs" / "deep"
+    assert read_sweep(tmp_path / "sweep.yaml", tmp_path / "else")[0].out.parent == tmp_path / "else"
+
+
+def test_arguments_are_what_fsn_train_reads() -> None:
+    recipe = Recipe(lr=3e-4, drop_last=False, deterministic=True, eval_at_steps=(5, 9), max_steps=7, eps=1e-7)
+    job = Job(
+        "x", "fsn-1m", "python-stdlib", Path("runs/x"), recipe, {"k": 8, "dropout": 0.1, "bound": "none"}
+    )
+    seen: dict[str, object] = {}
+
+    def capture(preset: Preset, /, *, out: Path, corpus: str, model: tuple[str, ...] = (),
+                recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe()) -> None:  # fmt: skip  # noqa: B008
+        seen.update(preset=preset, out=out, corpus=corpus, model=parse_fields(model), recipe=recipe)
+
+    tyro.cli(capture, args=job.arguments())
+    assert seen == {
+        "preset": "fsn-1m",
+        "out": job.out,
+        "corpus": job.corpus,
+        "model": job.model,
+        "recipe": recipe,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("- 1", "mapping with 'runs', 'grid' or both"),
+        ("{runs: [{preset: fsn-1m}], extra: 1}", "no section 'extra'"),
+        ("runs: [{preset: fsn-1m, learning: 1}]", "no field 'learning'"),
+        ("runs: [{seed: 1}]", "no preset"),
+        ("runs: [{preset: a}, {preset: a}]", "two runs are called 'a'"),
+        ("runs: [{preset: a, name: ../a}]", "not a good name"),
+        ("runs: []", "no runs"),
+        ("runs: [fsn-1m]", "mapping of names to values"),
+        ("a: [", "cannot be read as YAML"),
+    ],
+)
+def test_mistakes_in_a_file(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "sweep.yaml").write_text(content)
+    with pytest.raises(UserError, match=message):
+        read_sweep(tmp_path / "sweep.yaml")
+    with pytest.raises(UserError, match="no sweep file"):
+        read_sweep(tmp_path / "nothing.yaml")
+
+
+def test_finished_skipped_half_done_resumed_bad_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs: one finished before, one begun before, one that cannot work."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    file = plan(
+        tmp_path,
+        grid={"preset": "fsn-1m", "seed": [0, 1]},
+        runs=[{"name": "bad", "preset": "no-such-model"}],
+    )
+    done, begun, bad = read_sweep(file)
+    for job, budget in ((done, None), (begun, 1e-5)):
+        train(
+            job.preset,
+            job.corpus,
+            job.out,
+            job.recipe,
+            overrides=job.model,
+            budget_minutes=budget,
+            quiet=True,
+        )
+    assert [job.state() for job in (done, begun, bad)] == ["finished", "begun", "new"]
+    before = (done.out / "log.txt").read_bytes()
+    said: list[str] = []
+    notes = run_here([done, begun, bad], [None, None], said.append)
+    assert notes == {"bad": "failed"}
+    assert "goes on: fsn-1m-seed1" in said and "finished: fsn-1m-seed1" in said
+    assert any(line.startswith("failed: bad (exit code 2): fsn: there is no preset") for line in said)
+    assert not any("seed0" in line for line in said)
+    assert (done.out / "log.txt").read_bytes() == before
+    assert load_run(begun.out).finished
+    rows = table([done, begun, bad], notes)
+    assert [row[1] for row in rows] == ["finished", "finished", "failed"]
+    assert rows[0][2] == "1 of 1" and float(rows[0][4]) > 0
+
+
+def test_a_signal_reaches_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM to the sweep: the run writes a checkpoint, the sweep ends with 143 and says how to go on."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    file = plan(tmp_path, runs=[{"name": "long", "preset": "fsn-1m", "epochs": 5000, "log_steps": 5}])
+    metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (metrics.exists() and metrics.stat().st_size > 0):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(SystemExit) as ended:
+        sweep(file)
+    assert ended.value.code == 143
+    shown = capsys.readouterr()
+    assert "stopped" in shown.out and "run the same command again" in shown.err
+    assert "SIGTERM" in (tmp_path / "runs" / "long" / "log.txt").read_text()
+    assert read_sweep(file)[0].state() == "begun"
+
+
+def test_submitit_runs_the_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    file = plan(tmp_path, grid={"preset": ["fsn-1m"], "seed": [0, 1]})
+    done, other = read_sweep(file)
+    train(done.preset, done.corpus, done.out, done.recipe, overrides=done.model, quiet=True)
+    said: list[str] = []
+    notes = submit([done, other], "local", tmp_path / "submitit", {"timeout_min": 5}, True, said.append)
+    assert notes == {} and len(said) == 2
+    assert said[0].startswith("submitted: fsn-1m-seed1 as job") and said[1] == "finished: fsn-1m-seed1"
+    assert load_run(other.out).finished
+
+
+def test_submitit_without_slurm_is_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    file = plan(tmp_path, runs=[{"preset": "fsn-1m"}])
+    with pytest.raises(UserError, match="submitit cannot use slurm"):
+        sweep(file, executor="slurm")
+
+
+def test_dry_run_shows_and_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(plan(tmp_path, grid={"preset": "fsn-1m", "seed": [0, 1]}), dry_run=True)
+    shown = capsys.readouterr().out
+    assert "fsn-1m-seed1" in shown and "new" in shown
+    assert not (tmp_path / "runs").exists()
+
+
+def test_slots_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert slots(None) == [None] and slots(3) == [None] * 3
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert slots(None) == ["0", "1"] and slots(3) == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    assert slots(None) == ["4", "6"]
+    with pytest.raises(UserError, match="--jobs"):
+        slots(0)
