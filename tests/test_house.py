@@ -12,7 +12,7 @@ LONGEST = 400
 LONG_FILES: dict[str, str] = {}
 """Files allowed to be longer than LONGEST lines, each with its reason."""
 
-FOLDERS = ["ops", "nn", "models", "data", "train", "measure", "paper", "hub"]
+FOLDERS = ["ops", "nn", "models", "data", "train", "measure", "report", "paper", "hub", "demo"]
 """A folder imports only from itself and from those before it."""
 SHARED = {"errors", "io", "progress", "__version__"}
 """What every folder may use from the top level."""
