@@ -12,11 +12,11 @@ import triton
 from torch import Tensor
 
 from . import tiles
-from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
-from .attention_forward import aggregate_kernel, attention_kernel, prepare_kernel
+from .attention_backward import coefficient_kernel, prepare_backward_kernel, softmax_backward_kernel
+from .attention_forward import attention_kernel, prepare_kernel
 from .common import ONES, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
-from .tiles import BLOCK, ROW_WARPS, TILES, precision, row_tile
-from .update import attention_update_backward_kernel, update_kernel
+from .tiles import BLOCK, ROW_WARPS, SCORES, precision, row_tile
+from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
 @dataclass(frozen=True)
@@ -73,36 +73,41 @@ class AttentionFunction(torch.autograd.Function):
         pre = mm(feat, wide.t())
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
         key = torch.empty_like(q)
-        field = torch.empty(rows, 2 * law.harmonics * kp, dtype=dtype, device=device)
+        field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=device)
         r = row_tile("prepare", bk)
         prepare_kernel[(triton.cdiv(batch * tp, r),)](
             theta, pre, cos, sin, w, q, key, field, batch, length, tp, k, kp, bk, law.harmonics, r,
             *law.parts, mode, num_warps=ROW_WARPS["prepare"],
         )  # fmt: skip
+        own = torch.empty(rows, dtype=torch.float32, device=device)
+        kept, total = None, None
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
+            if tp <= tiles.CHUNK:
+                kept, total = attention, attention @ field
+                break
+            if total is None:
+                total = torch.empty_like(field)
+            last = r0 + attention.shape[1]
+            total[:, r0:last] = attention[:, :, :last] @ field[:, :last]
         a = torch.empty(rows, kp, dtype=dtype, device=device)
         slope = torch.empty_like(a)
-        own = torch.empty(rows, dtype=torch.float32, device=device)
-        kept = None
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
-            aggregate(attention, own, field, theta, w, a, slope, r0, length, law)
-            kept = attention if tp <= tiles.CHUNK else None
         out = torch.empty_like(theta)
         cast = torch.empty(rows, kp + ONES, dtype=dtype, device=device)
         r = row_tile("update", bk)
-        update_kernel[(triton.cdiv(rows, r),)](
-            theta, a, pre, theta if alpha is None else alpha, out, cast, cast, theta, 0, 0, 0, 1.0,
-            rows, length, k, kp, bk, r, law.gate, alpha is not None, False, True, False, mode,
-            num_warps=ROW_WARPS["update"],
+        coupling_update_kernel[(triton.cdiv(rows, r),)](
+            theta, total, own, pre, theta if alpha is None else alpha, w, out, cast, a, slope,
+            rows, length, tp, k, kp, bk, law.harmonics, r, law.gate, alpha is not None,
+            law.drift, law.present_im, law.successor_im, mode, num_warps=ROW_WARPS["update"],
         )  # fmt: skip
         ctx.save_for_backward(
-            theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, cast, kept
+            theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept
         )
         ctx.length, ctx.law = length, law
         return out, cast
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, cast, kept = (
+        theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept = (
             ctx.saved_tensors
         )
         dtheta, dcast = grads
@@ -117,45 +122,43 @@ class AttentionFunction(torch.autograd.Function):
             return torch.empty(*shape, dtype=kind, device=device)
 
         r = row_tile("update_backward", bk)
-        programs = triton.cdiv(rows, r)
-        dpre, da, dg = new(rows, 3 * kp), new(rows, kp), new(rows, 2 * n * kp)
+        programs = triton.cdiv(batch * tp, r)
+        dpre, da, dg = new(rows, 3 * kp), new(rows, kp), new(batch, tp, 2 * n * kp)
         dres, delta, diag = new(rows, k, kind=f32), new(rows, kind=f32), new(rows, kind=f32)
         dalpha = new(programs, kind=f32)
-        attention_update_backward_kernel[(programs,)](
+        coupling_update_backward_kernel[(programs,)](
             dres if dtheta is None else dtheta.contiguous(), a if dcast is None else dcast.contiguous(),
-            a, cast, theta, a, pre, delta if alpha is None else alpha, w, dres, da, dpre, dg, delta, diag, dalpha,
-            rows, k, kp, bk, n, r, law.gate, alpha is not None, law.drift, law.present_im, law.successor_im,
-            dtheta is not None, False, dcast is not None, mode, num_warps=ROW_WARPS["update_backward"],
+            theta, a, pre, delta if alpha is None else alpha, w, dres, da, dpre, dg, delta, diag, dalpha,
+            batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None,
+            law.drift, law.present_im, law.successor_im,
+            dtheta is not None, dcast is not None, mode, num_warps=ROW_WARPS["update_backward"],
         )  # fmt: skip
 
-        chunked = kept is None
-        down, dnext = (new(rows, kp, kind=f32 if chunked else dtype) for _ in range(2))
-        partial = partial_sums(batch, length, kp, law, dtype, device)
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
-        dq, dkey = new(batch, tp, 2 * kp), None
-        chunks = attention_chunks(q, key, tau, own, batch, length, law) if chunked else iter([(0, kept)])
-        for r0, attention in chunks:
-            ds = softmax_backward(attention, own, dg, field, delta, diag, tau, r0, length)
-            field_backward(attention, own, dg, da, theta, w, down, dnext, partial, r0, length, law)
-            last = r0 + attention.shape[1]
-            if chunked:
-                dq[:, r0:last] = mm(ds, keys)
-                more = mm(ds.transpose(1, 2), queries[:, r0:last], f32)
-                dkey = more if dkey is None else dkey.add_(more)
-            else:
-                torch.bmm(ds, keys, out=dq)
-                dkey = torch.bmm(ds.transpose(1, 2), queries)
+        if kept is not None:
+            ds = softmax_backward(kept, own, dg, field, delta, diag, tau, 0, length)
+            df = kept.transpose(1, 2) @ dg
+            dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
+        else:
+            dq = new(batch, tp, 2 * kp)
+            df = torch.zeros(batch, tp, 2 * n * kp, dtype=f32, device=device)
+            dkey = torch.zeros(batch, tp, 2 * kp, dtype=f32, device=device)
+            for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
+                ds = softmax_backward(attention, own, dg, field, delta, diag, tau, r0, length)
+                last = r0 + attention.shape[1]
+                dq[:, r0:last] = mm(ds, keys[:, :last])
+                df[:, :last] += mm(attention[:, :, :last].transpose(1, 2), dg[:, r0:last], f32)
+                dkey[:, :last] += mm(ds.transpose(1, 2), queries[:, r0:last], f32)
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, k, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
-            theta, pre, cos, sin, dq, dkey, down, dnext, da, slope, dres, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, bk, r, law.present, law.successor, mode,
-            num_warps=ROW_WARPS["prepare_backward"],
+            theta, pre, cos, sin, dq, dkey, df, w, da, slope, dres, dpre, dtheta_in, dtau,
+            rows, length, tp, k, kp, bk, n, r, *law.parts, mode, num_warps=ROW_WARPS["prepare_backward"],
         )  # fmt: skip
         dweight, dbias = unpack(mm(dpre.t(), feat, f32), (k, k), (kp, kp), 3 * k)
         return (
-            dtheta_in, mm(dpre, wide), dweight, dbias, kernel_gradient(partial, law, k),
+            dtheta_in, mm(dpre, wide), dweight, dbias, kernel_gradient(df, own, da, theta, length, law),
             temperature_gradient(dtau, tau), None if alpha is None else dalpha.sum(), None, None, None, None,
         )  # fmt: skip
 
@@ -165,19 +168,17 @@ def temperature_gradient(partial: Tensor, tau: Tensor) -> Tensor:
     return torch.where(tau > 1e-6, -partial.sum() / tau, 0.0)
 
 
-def partial_sums(
-    batch: int, length: int, kp: int, law: Law, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Room for one row of sums per block of positions; zeros where the law leaves parts unwritten."""
-    blocks = triton.cdiv(length, TILES[dtype]["field_backward"].rows)
-    make = torch.empty if all(law.parts) else torch.zeros
-    return make(batch * blocks, 4 * law.harmonics + 1, kp, dtype=torch.float32, device=device)
-
-
-def kernel_gradient(partial: Tensor, law: Law, k: int) -> Tensor:
-    """(blocks, 4N + 1, KP) partial sums -> (4, N, k); the drift's share goes to the imaginary parts."""
+def kernel_gradient(df: Tensor, own: Tensor, da: Tensor, theta: Tensor, length: int, law: Law) -> Tensor:
+    """df (B, TP, 2N·KP) -> the gradient of the coefficients, (4, N, k); the drift's share goes to the imaginary parts."""
+    (rows, k), kp, n = theta.shape, da.shape[1], law.harmonics
+    tokens, block, columns = 128, 8, 64
+    programs = triton.cdiv(rows, tokens)
+    partial = torch.empty(programs, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
+    coefficient_kernel[(programs, triton.cdiv(kp, columns), n)](
+        df, own, da, theta, partial, rows, length, df.shape[1], k, kp, n, block, columns, tokens,
+        law.successor, law.drift, math_mode(da.dtype),
+    )  # fmt: skip
     total = column_sum(partial.flatten(1)).view(partial.shape[1:])[:, :k]
-    n = law.harmonics
     dw = total[: 4 * n].unflatten(0, (4, n))
     if law.drift == 1:
         dw[1] += total[4 * n]
@@ -191,7 +192,7 @@ def attention_chunks(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 1024."""
     tp, d, dtype = round_up(length, BLOCK), q.shape[1], q.dtype
-    tile = TILES[dtype]["attention"]
+    tile = SCORES[dtype]
     single = tp <= 256
     columns = power_of_two(tp) if single else tile.columns
     for r0 in range(0, tp, tiles.CHUNK):
@@ -205,46 +206,16 @@ def attention_chunks(
         yield r0, attention
 
 
-def aggregate(
-    attention: Tensor, own: Tensor, field: Tensor, theta: Tensor, w: Tensor, a: Tensor, slope: Tensor,
-    r0: int, length: int, law: Law,
-) -> None:  # fmt: skip
-    batch, nr, tp = attention.shape
-    k, kp = theta.shape[1], a.shape[1]
-    tile = TILES[field.dtype]["aggregate"]
-    bc = min(tile.columns, power_of_two(kp))
-    aggregate_kernel[(nr // tile.rows, batch, triton.cdiv(kp, bc))](
-        attention, own, field, theta, w, a, slope, length, tp, k, r0, nr, kp, law.harmonics,
-        tile.rows, tile.inner, bc, law.drift, law.present_im, law.successor_im,
-        math_mode(field.dtype), precision(field.dtype), num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-
-
 def softmax_backward(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, delta: Tensor, diag: Tensor, tau: Tensor,
     r0: int, length: int,
 ) -> Tensor:  # fmt: skip
+    """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see."""
     batch, nr, tp = attention.shape
-    tile = TILES[field.dtype]["softmax_backward"]
-    bn = tile.columns if tp % tile.columns == 0 else BLOCK
-    ds = torch.empty_like(attention)
-    softmax_backward_kernel[(nr // tile.rows, tp // bn, batch)](
-        attention, own, dg, field, delta, diag, tau, ds, length, tp, r0, nr, field.shape[1],
-        tile.rows, bn, tile.inner, precision(field.dtype), num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    last = r0 + nr
+    grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
+    ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
+    softmax_backward_kernel[(nr // 32, last // BLOCK, batch)](
+        attention, own, grad, delta, diag, tau, ds, length, tp, r0, nr, last, 32, BLOCK
+    )
     return ds
-
-
-def field_backward(
-    attention: Tensor, own: Tensor, dg: Tensor, da: Tensor, theta: Tensor, w: Tensor, down: Tensor, dnext: Tensor,
-    partial: Tensor, r0: int, length: int, law: Law,
-) -> None:  # fmt: skip
-    batch, nr, tp = attention.shape
-    k, kp = theta.shape[1], da.shape[1]
-    tile = TILES[dg.dtype]["field_backward"]
-    bc = min(tile.columns, power_of_two(kp))
-    field_backward_kernel[(triton.cdiv(length, tile.rows), batch, triton.cdiv(kp, bc))](
-        attention, own, dg, da, theta, w, down, dnext, partial, length, tp, k, r0, nr, kp, law.harmonics,
-        tile.rows, tile.inner, bc, *law.parts, law.drift, r0 > 0, math_mode(dg.dtype), precision(dg.dtype),
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip

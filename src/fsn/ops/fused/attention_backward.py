@@ -11,163 +11,96 @@ from .common import COUNTS, power, sigmoid, sincos
 
 @triton.jit(do_not_specialize=COUNTS)
 def softmax_backward_kernel(
-    a_ptr, own_ptr, dg_ptr, field_ptr, delta_ptr, diag_ptr, tau_ptr, ds_ptr,
-    T, TP, r0, nr,
-    W: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BW: tl.constexpr, PRECISION: tl.constexpr,
+    a_ptr, own_ptr, grad_ptr, delta_ptr, diag_ptr, tau_ptr, ds_ptr,
+    T, TP, r0, nr, LAST, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """dA = dG Fᵀ below the diagonal (plus the drift's share on it), then dS = A ⊙ (dA − δ) / τ.
+    """dS = A ⊙ (dA − δ) / τ below the diagonal, the same with the drift's share on it.
 
-    a (B, nr, TP), dg and field (B·T, W) with W = 2N·KP -> ds (B, nr, TP), zeros above the diagonal
+    a (B, nr, TP) and grad = dA (B, nr, LAST) -> ds (B, nr, LAST), zeros above the diagonal
     """
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(2).to(tl.int64)
-    first = tl.program_id(0) * BM
-    local = first + tl.arange(0, BM)
+    local = tl.program_id(0) * BM + tl.arange(0, BM)
     rows = r0 + local
     ok = rows < T
     cols = tl.program_id(1) * BN + tl.arange(0, BN)
-    base = batch * T
-    where = batch * nr * TP + local[:, None].to(tl.int64) * TP + cols[None, :]
-    if tl.program_id(1) * BN < tl.minimum(r0 + first + BM, T):
-        acc = tl.zeros((BM, BN), tl.float32)
-        w = tl.arange(0, BW)
-        for w0 in range(0, W, BW):
-            g = tl.load(dg_ptr + (base + rows)[:, None] * W + (w0 + w)[None, :], mask=ok[:, None], other=0.0)
-            f = tl.load(
-                field_ptr + (base + cols)[None, :] * W + (w0 + w)[:, None],
-                mask=(cols < T)[None, :],
-                other=0.0,
-            )
-            acc = tl.dot(g, f, acc, input_precision=PRECISION)
-        delta = tl.load(delta_ptr + base + rows, mask=ok, other=0.0)
-        diag = tl.load(diag_ptr + base + rows, mask=ok, other=0.0)
-        own = tl.load(own_ptr + base + rows, mask=ok, other=0.0)
-        ds = tl.load(a_ptr + where).to(tl.float32) * (acc - delta[:, None])
-        ds = tl.where(cols[None, :] == rows[:, None], (own * (diag - delta))[:, None], ds) * inv_tau
-        tl.store(ds_ptr + where, ds.to(ds_ptr.dtype.element_ty))
-    else:
-        tl.store(ds_ptr + where, tl.zeros((BM, BN), ds_ptr.dtype.element_ty))
+    line = (batch * nr + local)[:, None]
+    delta = tl.load(delta_ptr + batch * T + rows, mask=ok, other=0.0)
+    diag = tl.load(diag_ptr + batch * T + rows, mask=ok, other=0.0)
+    own = tl.load(own_ptr + batch * T + rows, mask=ok, other=0.0)
+    a = tl.load(a_ptr + line * TP + cols[None, :]).to(tl.float32)
+    ds = a * (tl.load(grad_ptr + line * LAST + cols[None, :]).to(tl.float32) - delta[:, None])
+    ds = tl.where(cols[None, :] == rows[:, None], (own * (diag - delta))[:, None], ds) * inv_tau
+    tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(ds_ptr.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def field_backward_kernel(
-    a_ptr, own_ptr, dg_ptr, da_ptr, theta_ptr, w_ptr,
-    down_ptr, dnext_ptr, partial_ptr,
-    T, TP, k, r0, nr,
-    KP: tl.constexpr, N: tl.constexpr, BU: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr,
-    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
-    DRIFT: tl.constexpr, ACCUMULATE: tl.constexpr, MATH: tl.constexpr, PRECISION: tl.constexpr,
+def coefficient_kernel(
+    df_ptr, own_ptr, da_ptr, theta_ptr, partial_ptr,
+    M, T, TP, k,
+    KP: tl.constexpr, N: tl.constexpr, RB: tl.constexpr, BC: tl.constexpr, ROWS: tl.constexpr,
+    HAS1: tl.constexpr, DRIFT: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """dF = Aᵀ dG, turned at once into gradients of θ_u, of θ_{u+1} and of the kernel's coefficients.
+    """Gradients of the kernel's coefficients: dw0⁽ⁿ⁾ = Σ_u dF_u z̄_uⁿ and dw1⁽ⁿ⁾ = Σ_u dF_{u−1} z̄_uⁿ, one n a program.
 
-    -> down (B·T, KP): gradient of θ_u through w0; dnext (B·T, KP): of θ_{u+1} through w1, stored at row u;
-    partial (programs, 4N + 1, KP): sums over this block's positions for w0 re, im, w1 re, im, and the drift.
-    With ACCUMULATE the results are added to what is there (rows handled in several chunks).
+    df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> partial (programs, 4N + 1, KP): sums over ROWS tokens for
+    w0 re, im, w1 re, im, and for the drift's constant.
     """
-    batch = tl.program_id(1).to(tl.int64)
-    cols = tl.program_id(2) * BC + tl.arange(0, BC)
-    first = tl.program_id(0) * BU
-    rows = first + tl.arange(0, BU)
-    ok = rows < T
+    pid = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    n = tl.program_id(2)
     valid = cols < k
     inside = cols < KP
-    base = batch * T
-    width = 2 * N * KP
-    a_base = a_ptr + batch * nr * TP
-
-    here = theta_ptr + (base + rows)[:, None] * k + cols[None, :]
-    has_next = ((rows + 1) < T)[:, None] & valid[None, :]
-    own = tl.zeros((BU, BC), tl.float32)
-    nxt = tl.zeros((BU, BC), tl.float32)
-    where = (base + rows)[:, None] * KP + cols[None, :]
-    store = ok[:, None] & inside[None, :]
-    pid = batch * tl.num_programs(0) + tl.program_id(0)
-    part = partial_ptr + pid * ((4 * N + 1) * KP) + cols
-    begin = tl.maximum(first, r0) // BT * BT
-    end = tl.minimum(r0 + nr, T)
-    tt = tl.arange(0, BT)
-    for n in range(N):
-        d_re = tl.zeros((BU, BC), tl.float32)
-        d_im = tl.zeros((BU, BC), tl.float32)
-        for t0 in range(begin, end, BT):
-            t = t0 + tt
-            t_ok = t < end
-            at = tl.load(a_base + (t - r0)[None, :].to(tl.int64) * TP + rows[:, None])
-            src = dg_ptr + (base + t)[:, None] * width + 2 * n * KP + cols[None, :]
-            gm = t_ok[:, None] & inside[None, :]
-            g_re = tl.load(src, mask=gm, other=0.0)
-            g_im = tl.load(src + KP, mask=gm, other=0.0)
-            d_re = tl.dot(at, g_re, d_re, input_precision=PRECISION)
-            d_im = tl.dot(at, g_im, d_im, input_precision=PRECISION)
-        if HAS0:
-            c, s = power(here, ok[:, None] & valid[None, :], n, MATH)
-            wr = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :]
-            v_re = wr * c
-            v_im = wr * s
-            if HAS0I:
-                wi = tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :]
-                v_re -= wi * s
-                v_im += wi * c
-                g = tl.sum(d_im * c - d_re * s, axis=0)
-                if ACCUMULATE:
-                    g += tl.load(part + (N + n) * KP, mask=inside, other=0.0)
-                tl.store(part + (N + n) * KP, g, mask=inside)
-            own += (n + 1) * (d_im * v_re - d_re * v_im)
-            g = tl.sum(d_re * c + d_im * s, axis=0)
-            if ACCUMULATE:
-                g += tl.load(part + n * KP, mask=inside, other=0.0)
-            tl.store(part + n * KP, g, mask=inside)
+    g0_re = tl.zeros((RB, BC), tl.float32)
+    g0_im = tl.zeros((RB, BC), tl.float32)
+    g1_re = tl.zeros((RB, BC), tl.float32)
+    g1_im = tl.zeros((RB, BC), tl.float32)
+    turn = tl.zeros((RB, BC), tl.float32)
+    for i in range(0, ROWS, RB):
+        rows = pid * ROWS + i + tl.arange(0, RB)
+        t = rows % T
+        mask = (rows < M)[:, None] & valid[None, :]
+        c, s = power(theta_ptr + rows[:, None] * k + cols[None, :], mask, n, MATH)
+        src = df_ptr + (rows // T * TP + t)[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        re = tl.load(src, mask=mask, other=0.0).to(tl.float32)
+        im = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
+        g0_re += re * c + im * s
+        g0_im += im * c - re * s
         if HAS1:
-            c, s = power(here + k, has_next, n, MATH)
-            wr = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
-            v_re = wr * c
-            v_im = wr * s
-            if HAS1I:
-                wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
-                v_re -= wi * s
-                v_im += wi * c
-                g = tl.sum(d_im * c - d_re * s, axis=0)
-                if ACCUMULATE:
-                    g += tl.load(part + (3 * N + n) * KP, mask=inside, other=0.0)
-                tl.store(part + (3 * N + n) * KP, g, mask=inside)
-            nxt += (n + 1) * (d_im * v_re - d_re * v_im)
-            g = tl.sum(d_re * c + d_im * s, axis=0)
-            if ACCUMULATE:
-                g += tl.load(part + (2 * N + n) * KP, mask=inside, other=0.0)
-            tl.store(part + (2 * N + n) * KP, g, mask=inside)
-    if DRIFT:
-        mine = ok & (rows >= r0) & (rows < end)
-        weight = tl.load(own_ptr + base + rows, mask=mine, other=0.0)
-        if DRIFT == 2:
-            weight = tl.where(mine, weight - 1.0, 0.0)
-        da = tl.load(da_ptr + where, mask=store, other=0.0).to(tl.float32)
-        g = tl.sum(da * weight[:, None], axis=0)
-        if ACCUMULATE:
-            g += tl.load(part + 4 * N * KP, mask=inside, other=0.0)
-        tl.store(part + 4 * N * KP, g, mask=inside)
-    if HAS0:
-        if ACCUMULATE:
-            own += tl.load(down_ptr + where, mask=store, other=0.0).to(tl.float32)
-        tl.store(down_ptr + where, own.to(down_ptr.dtype.element_ty), mask=store)
-    if HAS1:
-        if ACCUMULATE:
-            nxt += tl.load(dnext_ptr + where, mask=store, other=0.0).to(tl.float32)
-        tl.store(dnext_ptr + where, nxt.to(dnext_ptr.dtype.element_ty), mask=store)
+            before = mask & (t > 0)[:, None]
+            re = tl.load(src - 2 * N * KP, mask=before, other=0.0).to(tl.float32)
+            im = tl.load(src - 2 * N * KP + KP, mask=before, other=0.0).to(tl.float32)
+            g1_re += re * c + im * s
+            g1_im += im * c - re * s
+        if DRIFT:
+            if n == 0:
+                weight = tl.load(own_ptr + rows, mask=rows < M, other=0.0)
+                if DRIFT == 2:
+                    weight -= 1.0
+                da = tl.load(da_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
+                turn += da.to(tl.float32) * weight[:, None]
+    out = partial_ptr + pid * ((4 * N + 1) * KP) + n * KP + cols
+    tl.store(out, tl.sum(g0_re, axis=0), mask=inside)
+    tl.store(out + N * KP, tl.sum(g0_im, axis=0), mask=inside)
+    tl.store(out + 2 * N * KP, tl.sum(g1_re, axis=0), mask=inside)
+    tl.store(out + 3 * N * KP, tl.sum(g1_im, axis=0), mask=inside)
+    if n == 0:
+        tl.store(out + 4 * N * KP, tl.sum(turn, axis=0), mask=inside)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
-    dq_ptr, dkey_ptr, down_ptr, dnext_ptr, da_ptr, slope_ptr, dres_ptr,
+    dq_ptr, dkey_ptr, df_ptr, w_ptr, da_ptr, slope_ptr, dres_ptr,
     dpre_ptr, dtheta_ptr, dtau_ptr,
     M, T, TP, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
-    HAS0: tl.constexpr, HAS1: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
+    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (B·TP, 2KP); down, dnext, da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k), and
-    Σ dq·q per program, which is −τ dτ.
+    dq, dkey (B·TP, 2KP); df (B·TP, 2N, KP); da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k), and
+    Σ dq·q per program, which is −τ dτ. θ_u meets the fields twice: in F_u through w0 and in F_{u−1} through w1.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
@@ -178,7 +111,7 @@ def prepare_backward_kernel(
     mask = row_ok[:, None] & valid[None, :]
     store = row_ok[:, None] & (cols < KP)[None, :]
     at = rows[:, None] * k + cols[None, :]
-    wide = rows[:, None] * KP + cols[None, :]
+    narrow = rows[:, None] * KP + cols[None, :]
     src = (rows // T * TP + t)[:, None] * (2 * KP) + cols[None, :]
     th = tl.load(theta_ptr + at, mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
@@ -187,13 +120,35 @@ def prepare_backward_kernel(
     cphi = c1 * ct - s1 * st
     sphi = s1 * ct + c1 * st
     grad = tl.load(dres_ptr + at, mask=mask, other=0.0)
-    da = tl.load(da_ptr + wide, mask=mask, other=0.0).to(tl.float32)
-    grad -= da * tl.load(slope_ptr + wide, mask=mask, other=0.0).to(tl.float32)
-    if HAS0:
-        grad += tl.load(down_ptr + wide, mask=mask, other=0.0).to(tl.float32)
-    if HAS1:
-        before = mask & (t > 0)[:, None]
-        grad += tl.load(dnext_ptr + wide - KP, mask=before, other=0.0).to(tl.float32)
+    da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
+    grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
+    c, s = c1, s1
+    for n in tl.static_range(N):
+        here = df_ptr + (rows // T * TP + t)[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        if HAS0:
+            re = tl.load(here, mask=mask, other=0.0).to(tl.float32)
+            im = tl.load(here + KP, mask=mask, other=0.0).to(tl.float32)
+            wr = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :]
+            v_re = wr * c
+            v_im = wr * s
+            if HAS0I:
+                wi = tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :]
+                v_re -= wi * s
+                v_im += wi * c
+            grad += (n + 1) * (im * v_re - re * v_im)
+        if HAS1:
+            before = mask & (t > 0)[:, None]
+            re = tl.load(here - 2 * N * KP, mask=before, other=0.0).to(tl.float32)
+            im = tl.load(here - 2 * N * KP + KP, mask=before, other=0.0).to(tl.float32)
+            wr = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            v_re = wr * c
+            v_im = wr * s
+            if HAS1I:
+                wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
+                v_re -= wi * s
+                v_im += wi * c
+            grad += (n + 1) * (im * v_re - re * v_im)
+        c, s = c * c1 - s * s1, s * c1 + c * s1
     for side in tl.static_range(2):
         if side == 0:
             dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)

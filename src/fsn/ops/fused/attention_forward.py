@@ -1,11 +1,11 @@
-"""Forward kernels of the attention half: gates and fields, scores and softmax, aggregation and contraction."""
+"""Forward kernels of the attention half: gates and fields, scores and softmax."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from .common import COUNTS, power, sincos, softplus
+from .common import COUNTS, sincos, softplus
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def prepare_kernel(
     """θ and the raw gates -> gated rotary features q and key, and the fields with both kernels applied.
 
     theta (B·T, k) float32, pre (B·T, 3KP), cos/sin of ωt (T, k), w (4, N, k): w0 re, im, w1 re, im
-    -> q, key (B·TP, 2KP) with zero rows behind each sequence, field (B·T, 2N, KP)
+    -> q, key (B·TP, 2KP) with zero rows behind each sequence, field (B·TP, 2N, KP) with finite ones
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
@@ -39,7 +39,6 @@ def prepare_kernel(
     rows = batch.to(tl.int64) * T + t
     row_ok = (batch < B) & (t < T)
     mask = row_ok[:, None] & valid[None, :]
-    store = row_ok[:, None] & inside[None, :]
     wide = (batch < B)[:, None] & inside[None, :]
 
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
@@ -86,9 +85,9 @@ def prepare_kernel(
             wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
             re -= wi * ns
             im += wi * nc
-        out = rows[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        tl.store(field_ptr + out, re.to(field_ptr.dtype.element_ty), mask=store)
-        tl.store(field_ptr + out + KP, im.to(field_ptr.dtype.element_ty), mask=store)
+        out = padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        tl.store(field_ptr + out, re.to(field_ptr.dtype.element_ty), mask=wide)
+        tl.store(field_ptr + out + KP, im.to(field_ptr.dtype.element_ty), mask=wide)
         c, s = c * c1 - s * s1, s * c1 + c * s1
         nc, ns = nc * nc1 - ns * ns1, ns * nc1 + nc * ns1
 
@@ -180,67 +179,3 @@ def attention_kernel(
                 p = tl.where((cols[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
             tl.store(out + cols[None, :], p.to(kind), mask=(cols < TP)[None, :])
         tl.store(own_ptr + batch * T + rows, own, mask=ok)
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def aggregate_kernel(
-    a_ptr, own_ptr, field_ptr, theta_ptr, w_ptr, out_ptr, slope_ptr,
-    T, TP, k, r0, nr,
-    KP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BU: tl.constexpr, BC: tl.constexpr,
-    DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
-    MATH: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The coupling: strictly-lower attention times fields, contracted with z̄ⁿ in registers.
-
-    a (B, nr, TP), field (B·T, 2N, KP), theta (B·T, k)
-    -> out (B·T, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] plus the drift of the frame;  slope (B·T, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus its
-    derivative in θ_t, kept for the backward pass so that G never has to be formed again.
-    DRIFT: 0 none, 1 rest frame, 2 co-rotating frame.
-    """
-    batch = tl.program_id(1).to(tl.int64)
-    cols = tl.program_id(2) * BC + tl.arange(0, BC)
-    first = tl.program_id(0) * BM
-    local = first + tl.arange(0, BM)
-    rows = r0 + local
-    ok = rows < T
-    valid = cols < k
-    base = batch * T
-    a_base = a_ptr + batch * nr * TP
-    width = 2 * N * KP
-
-    out = tl.zeros((BM, BC), tl.float32)
-    slope = tl.zeros((BM, BC), tl.float32)
-    last = tl.minimum(r0 + first + BM, T)
-    u = tl.arange(0, BU)
-    for n in range(N):
-        g_re = tl.zeros((BM, BC), tl.float32)
-        g_im = tl.zeros((BM, BC), tl.float32)
-        for u0 in range(0, last, BU):
-            cu = u0 + u
-            at = tl.load(a_base + local[:, None].to(tl.int64) * TP + cu[None, :])
-            src = field_ptr + (base + cu)[:, None] * width + 2 * n * KP + cols[None, :]
-            fm = (cu < T)[:, None] & (cols < KP)[None, :]
-            f_re = tl.load(src, mask=fm, other=0.0)
-            f_im = tl.load(src + KP, mask=fm, other=0.0)
-            g_re = tl.dot(at, f_re, g_re, input_precision=PRECISION)
-            g_im = tl.dot(at, f_im, g_im, input_precision=PRECISION)
-        c, s = power(
-            theta_ptr + (base + rows)[:, None] * k + cols[None, :], ok[:, None] & valid[None, :], n, MATH
-        )
-        out += c * g_im - s * g_re
-        slope += (n + 1) * (c * g_re + s * g_im)
-    if DRIFT:
-        constant = tl.zeros((BC,), tl.float32)
-        for n in tl.static_range(N):
-            if HAS0I:
-                constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
-            if HAS1I and DRIFT == 2:
-                constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
-        own = tl.load(own_ptr + base + rows, mask=ok, other=0.0)
-        if DRIFT == 2:
-            own -= 1.0
-        out += own[:, None] * constant[None, :]
-    dst = (base + rows)[:, None] * KP + cols[None, :]
-    sm = ok[:, None] & (cols < KP)[None, :]
-    tl.store(out_ptr + dst, out.to(out_ptr.dtype.element_ty), mask=sm)
-    tl.store(slope_ptr + dst, slope.to(slope_ptr.dtype.element_ty), mask=sm)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .common import ONES, math_mode, padded, power_of_two
 from .tiles import ROW_WARPS, row_tile
-from .update import features_kernel, residual_backward_kernel, update_kernel
+from .update import features_kernel, residual_backward_kernel, residual_kernel
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class ResidualFunction(torch.autograd.Function):
         x = x.contiguous()
         out = torch.empty_like(theta)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=x.dtype, device=x.device)
-        update_kernel[(triton.cdiv(rows, r),)](
-            theta, x, x, theta if alpha is None else alpha, out, feat, feat, *_drop_arguments(drop, theta),
-            rows, length, k, kp, bk, r, 0, alpha is not None, drop is not None, False, True, math_mode(x.dtype),
+        residual_kernel[(triton.cdiv(rows, r),)](
+            theta, x, theta if alpha is None else alpha, out, feat, *_drop_arguments(drop, theta),
+            rows, length, k, kp, bk, r, alpha is not None, drop is not None, math_mode(x.dtype),
             num_warps=ROW_WARPS["update"],
         )  # fmt: skip
         ctx.save_for_backward(x, alpha, feat)

@@ -15,9 +15,9 @@ CHUNK = 1024
 """Longer sequences take this many query rows at a time: attention is (B, 1024, T), never (B, T, T)."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tile:
-    """One product kernel: block of rows, of the summed axis, of columns; warps and pipeline stages."""
+    """The score kernel: block of query rows, of features, of key columns; warps and pipeline stages."""
 
     rows: int
     inner: int
@@ -26,24 +26,11 @@ class Tile:
     stages: int
 
 
-TILES = {
-    torch.bfloat16: {
-        "attention": Tile(64, 32, 128, 8, 3),
-        "aggregate": Tile(64, 64, 64, 4, 3),
-        "softmax_backward": Tile(64, 32, 128, 4, 4),
-        "field_backward": Tile(64, 64, 64, 4, 3),
-    },
-    torch.float32: {
-        "attention": Tile(32, 32, 64, 4, 2),
-        "aggregate": Tile(32, 32, 32, 4, 2),
-        "softmax_backward": Tile(32, 32, 64, 4, 2),
-        "field_backward": Tile(32, 32, 32, 4, 2),
-    },
-}
+SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
 
 ELEMENTS = {
     "prepare": 1024,
-    "prepare_backward": 512,
+    "prepare_backward": 1024,
     "update": 1024,
     "update_backward": 1024,
     "residual_backward": 1024,

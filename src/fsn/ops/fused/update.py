@@ -12,33 +12,34 @@ from .common import COUNTS, keep_mask, ones_columns, sigmoid, sincos, softplus, 
 
 
 @triton.jit
-def bound_parts(x, BOUND: tl.constexpr):
-    """tanh x, and per token: ratio ‖tanh x‖/‖x‖, 1/(‖tanh x‖‖x‖), 1/‖x‖². Norms relative to the largest entry."""
+def bound_parts(x):
+    """What the bound needs of a row, every norm relative to a largest entry so that no square is lost.
+
+    xs = x / max|x| and ts = tanh(x) / tanh(max|x|), their norms, tanh(max|x|), and ratio = ‖tanh x‖ / ‖x‖; an all-zero
+    row gives ratio one and norms one.
+    """
     largest = tl.max(tl.abs(x), axis=1)
     zero = largest == 0.0
-    scale = 1.0 / tl.where(zero, 1.0, largest)
-    th = tanh(x)
-    xs = x * scale[:, None]
-    ts = th * scale[:, None]
-    norm_x = tl.sqrt(tl.sum(xs * xs, axis=1))
-    norm_t = tl.sqrt(tl.sum(ts * ts, axis=1))
-    safe_x = tl.where(zero, 1.0, norm_x)
-    safe_t = tl.where(zero, 1.0, norm_t)
-    ratio = tl.where(zero, 1.0, norm_t / safe_x)
-    inv_tx = tl.where(zero, 0.0, scale * scale / (safe_t * safe_x))
-    inv_xx = tl.where(zero, 0.0, scale * scale / (safe_x * safe_x))
-    return th, ratio, inv_tx, inv_xx
+    largest = tl.where(zero, 1.0, largest)
+    top = tl.where(zero, 1.0, tanh(largest))
+    xs = x / largest[:, None]
+    ts = tanh(x) / top[:, None]
+    norm_x = tl.where(zero, 1.0, tl.sqrt(tl.sum(xs * xs, axis=1)))
+    norm_t = tl.where(zero, 1.0, tl.sqrt(tl.sum(ts * ts, axis=1)))
+    ratio = norm_t * top / (norm_x * largest)
+    return xs, ts, norm_x, norm_t, top, ratio
 
 
 @triton.jit
 def bound_backward(x, grad, alpha, BOUND: tl.constexpr):
     """dx and the per-token gradient of |α|, for out = x · |α| · ratio(x)."""
     if BOUND:
-        th, ratio, inv_tx, inv_xx = bound_parts(x, BOUND)
-        along = tl.sum(x * grad, axis=1)
-        slope = th * (1.0 - th * th) * inv_tx[:, None] - x * (ratio * inv_xx)[:, None]
+        xs, ts, norm_x, norm_t, top, ratio = bound_parts(x)
+        along = tl.sum(xs * grad, axis=1)
+        th = ts * top[:, None]
+        slope = ts * (1.0 - th * th) / (norm_t * norm_x)[:, None] - xs * (ratio / (norm_x * norm_x))[:, None]
         dx = alpha * (ratio[:, None] * grad + along[:, None] * slope)
-        return dx, along * ratio
+        return dx, along * norm_t * top / norm_x
     else:
         return grad, tl.sum(grad, axis=1) * 0.0
 
@@ -66,19 +67,75 @@ def dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_s
         return x
 
 
+@triton.jit
+def drift_constant(
+    w_ptr, cols, valid, k, N: tl.constexpr, BK: tl.constexpr,
+    DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
+):  # fmt: skip
+    """Σ_n Im w0⁽ⁿ⁾, and in the co-rotating frame Σ_n Im w1⁽ⁿ⁾ too."""
+    constant = tl.zeros((BK,), tl.float32)
+    for n in tl.static_range(N):
+        if HAS0I:
+            constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
+        if HAS1I and DRIFT == 2:
+            constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
+    return constant
+
+
 @triton.jit(do_not_specialize=COUNTS)
-def update_kernel(
-    theta_ptr, x_ptr, pre_ptr, alpha_ptr,
-    out_ptr, cast_ptr, feat_ptr,
+def residual_kernel(
+    theta_ptr, x_ptr, alpha_ptr, out_ptr, feat_ptr,
     counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
     KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
-    GATE: tl.constexpr, BOUND: tl.constexpr, DROPOUT: tl.constexpr,
-    CAST: tl.constexpr, FEAT: tl.constexpr, MATH: tl.constexpr,
+    BOUND: tl.constexpr, DROPOUT: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """θ + bound(gate ⊙ x), and what the next product reads: a cast copy, or [cos, sin].
+    """θ + bound(dropout(x)), and the features that gates and readout read.
 
-    theta (M, k) float32, x (M, KP), pre (M, 3KP) -> out (M, k) float32, cast (M, KP + 16), feat (M, 2KP + 16)
+    theta (M, k) float32, x (M, KP) -> out (M, k) float32, feat (M, 2KP + 16)
+    """
+    rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    cols = tl.arange(0, BK)
+    valid = cols < k
+    row_ok = rows < M
+    mask = row_ok[:, None] & valid[None, :]
+    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    if BOUND:
+        alpha = tl.abs(tl.load(alpha_ptr))
+        _, _, _, _, _, ratio = bound_parts(x)
+        x = x * (alpha * ratio)[:, None]
+    new = th + x
+    tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
+    store_features(feat_ptr, new, rows, cols, row_ok, valid, KP, MATH)
+
+
+@triton.jit
+def store_features(feat_ptr, theta, rows, cols, row_ok, valid, KP: tl.constexpr, MATH: tl.constexpr):
+    """[cos θ, sin θ, 1], zeros in the padding"""
+    s, c = sincos(theta, MATH)
+    dst = feat_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
+    store = row_ok[:, None] & (cols < KP)[None, :]
+    tl.store(dst, tl.where(valid[None, :], c, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
+    tl.store(dst + KP, tl.where(valid[None, :], s, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
+    ones_columns(feat_ptr, rows, row_ok, 2 * KP + 16)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def coupling_update_kernel(
+    theta_ptr, total_ptr, own_ptr, pre_ptr, alpha_ptr, w_ptr,
+    out_ptr, cast_ptr, x_ptr, slope_ptr,
+    M, T, TP, k,
+    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
+    GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
+    MATH: tl.constexpr,
+):  # fmt: skip
+    """Contract the aggregated fields, add the drift, gate, bound, and move θ: equation 2 from G on.
+
+    theta (M, k), total (B·TP, 2N, KP), own (M,), pre (M, 3KP) -> out (M, k), cast (M, KP + 16), and for the backward pass
+    x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative of that sum in θ_t
+    DRIFT: 0 none, 1 rest frame, 2 co-rotating frame.
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
@@ -87,30 +144,39 @@ def update_kernel(
     mask = row_ok[:, None] & valid[None, :]
     store = row_ok[:, None] & (cols < KP)[None, :]
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
-    x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-    if GATE:
-        gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
-        x = tl.where(mask, x * gate, 0.0)
+    s1, c1 = sincos(th, MATH)
+    c, s = c1, s1
+    x = tl.zeros((R, BK), tl.float32)
+    slope = tl.zeros((R, BK), tl.float32)
+    for n in tl.static_range(N):
+        src = total_ptr + (rows // T * TP + rows % T)[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        re = tl.load(src, mask=mask, other=0.0).to(tl.float32)
+        im = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
+        x += c * im - s * re
+        slope += (n + 1) * (c * re + s * im)
+        c, s = c * c1 - s * s1, s * c1 + c * s1
+    if DRIFT:
+        own = tl.load(own_ptr + rows, mask=row_ok, other=0.0)
+        if DRIFT == 2:
+            own -= 1.0
+        x += own[:, None] * drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)[None, :]
+    narrow = rows[:, None] * KP + cols[None, :]
+    kind = x_ptr.dtype.element_ty
+    tl.store(slope_ptr + narrow, slope.to(kind), mask=store)
+    x = tl.where(mask, x, 0.0).to(kind)
+    tl.store(x_ptr + narrow, x, mask=store)
+    gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
+    x = tl.where(mask, x.to(tl.float32) * gate, 0.0)
     if BOUND:
         alpha = tl.abs(tl.load(alpha_ptr))
-        _, ratio, _, _ = bound_parts(x, BOUND)
+        _, _, _, _, _, ratio = bound_parts(x)
         x = x * (alpha * ratio)[:, None]
     new = th + x
     tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
-    if CAST:
-        tl.store(
-            cast_ptr + rows[:, None] * (KP + 16) + cols[None, :],
-            tl.where(valid[None, :], new, 0.0).to(cast_ptr.dtype.element_ty),
-            mask=store,
-        )
-        ones_columns(cast_ptr, rows, row_ok, KP + 16)
-    if FEAT:
-        s, c = sincos(new, MATH)
-        dst = feat_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
-        tl.store(dst, tl.where(valid[None, :], c, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
-        tl.store(dst + KP, tl.where(valid[None, :], s, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
-        ones_columns(feat_ptr, rows, row_ok, 2 * KP + 16)
+    tl.store(
+        cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=store
+    )
+    ones_columns(cast_ptr, rows, row_ok, KP + 16)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -120,15 +186,11 @@ def features_kernel(
     """θ (M, k) -> [cos θ, sin θ, 1] (M, 2KP + 16)"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
-    valid = (cols < k)[None, :]
-    row_ok = (rows < M)[:, None]
-    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=row_ok & valid, other=0.0)
-    s, c = sincos(th, MATH)
-    dst = feat_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
-    store = row_ok & (cols < KP)[None, :]
-    tl.store(dst, tl.where(valid, c, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
-    tl.store(dst + KP, tl.where(valid, s, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
-    ones_columns(feat_ptr, rows, rows < M, 2 * KP + 16)
+    row_ok, valid = rows < M, cols < k
+    th = tl.load(
+        theta_ptr + rows[:, None] * k + cols[None, :], mask=row_ok[:, None] & valid[None, :], other=0.0
+    )
+    store_features(feat_ptr, th, rows, cols, row_ok, valid, KP, MATH)
 
 
 @triton.jit
@@ -203,33 +265,36 @@ def residual_backward_kernel(
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def attention_update_backward_kernel(
-    dtheta_ptr, dcast_ptr, dfeat_ptr, feat_out_ptr,
-    theta_ptr, x_ptr, pre_ptr, alpha_ptr, w_ptr,
+def coupling_update_backward_kernel(
+    dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, w_ptr,
     dout_ptr, dx_ptr, dpre_ptr, dg_ptr, delta_ptr, diag_ptr, dalpha_ptr,
-    M, k,
+    B, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
-    HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
+    HAS_DTHETA: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Backward of θ + bound(gate ⊙ a), and all that the coupling's backward reads.
 
     -> dout (M, k): gradient arriving at θ + …, to be passed on; dx (M, KP): gradient of the coupling a;
-    dpre third block: gradient of the raw value gate; dg (M, 2N, KP): gradient of the aggregated fields,
-    dG_re = −sin nθ · da, dG_im = cos nθ · da; delta (M,): Σ_u A_tu dA_tu; diag (M,): what dA_tt gets from the drift.
+    dpre third block: gradient of the raw value gate; dg (B·TP, 2N, KP): gradient of the aggregated fields,
+    dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence; delta (M,): Σ_u A_tu dA_tu;
+    diag (M,): what dA_tt gets from the drift.
     """
-    pid = tl.program_id(0).to(tl.int64)
+    pid = tl.program_id(0)
     cols = tl.arange(0, BK)
     valid = cols < k
-    rows = pid * R + tl.arange(0, R)
-    row_ok = rows < M
+    padded = pid * R + tl.arange(0, R)
+    t = padded % TP
+    batch = padded // TP
+    rows = batch.to(tl.int64) * T + t
+    row_ok = (batch < B) & (t < T)
     mask = row_ok[:, None] & valid[None, :]
-    store = row_ok[:, None] & (cols < KP)[None, :]
+    inside = (cols < KP)[None, :]
+    store = row_ok[:, None] & inside
     alpha, sign = load_alpha(alpha_ptr, BOUND)
     grad = incoming(
-        dtheta_ptr, dfeat_ptr, feat_out_ptr, dcast_ptr, rows, cols, mask, k,
-        KP, HAS_DTHETA, HAS_DFEAT, HAS_DCAST,
-    )  # fmt: skip
+        dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, cols, mask, k, KP, HAS_DTHETA, False, HAS_DCAST
+    )
     tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
     a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
@@ -249,27 +314,21 @@ def attention_update_backward_kernel(
     da = tl.where(mask, dx * gate, 0.0).to(dx_ptr.dtype.element_ty)
     tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=store)
     da = da.to(tl.float32)
+    delta = tl.sum(da * a, axis=1)
+    diag = tl.zeros((R,), tl.float32)
     if DRIFT:
-        constant = tl.zeros((BK,), tl.float32)
-        for n in tl.static_range(N):
-            if HAS0I:
-                constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
-            if HAS1I and DRIFT == 2:
-                constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
+        constant = drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)
         diag = tl.sum(da * constant[None, :], axis=1)
-        tl.store(diag_ptr + rows, diag, mask=row_ok)
-        delta = tl.sum(da * a, axis=1)
         if DRIFT == 2:
             delta += diag
-        tl.store(delta_ptr + rows, delta, mask=row_ok)
-    else:
-        tl.store(delta_ptr + rows, tl.sum(da * a, axis=1), mask=row_ok)
-        tl.store(diag_ptr + rows, tl.zeros((R,), tl.float32), mask=row_ok)
+    tl.store(delta_ptr + rows, delta, mask=row_ok)
+    tl.store(diag_ptr + rows, diag, mask=row_ok)
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
     c, s = c1, s1
+    wide = (batch < B)[:, None] & inside
     for n in tl.static_range(N):
-        dst = dg_ptr + rows[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        tl.store(dst, (-s * da).to(dg_ptr.dtype.element_ty), mask=store)
-        tl.store(dst + KP, (c * da).to(dg_ptr.dtype.element_ty), mask=store)
+        dst = dg_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        tl.store(dst, (-s * da).to(dg_ptr.dtype.element_ty), mask=wide)
+        tl.store(dst + KP, (c * da).to(dg_ptr.dtype.element_ty), mask=wide)
         c, s = c * c1 - s * s1, s * c1 + c * s1
