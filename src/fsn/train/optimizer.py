@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..ops import fused
 from .recipe import Recipe
 
 _ALIGN = 32  # floats: each parameter starts on a 128-byte boundary
@@ -55,6 +56,33 @@ class FlatParameters:
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         return {name: self.view(vector, name) for name in self.slots}
 
+    def release(self) -> None:
+        """Let go of the gradients' views, so that a backward pass hands over its results instead of adding them."""
+        for p in self.parameters.values():
+            p.grad = None
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Bring the gradients of a backward pass into the vector, in as few copies as there can be."""
+        views, found = [], []
+        for name, p in self.parameters.items():
+            view = self.view(self.gradient, name)
+            if p.grad is None:
+                view.zero_()
+            elif p.grad.data_ptr() != view.data_ptr():
+                views.append(view)
+                found.append(p.grad)
+            p.grad = view
+        plain = [g.is_contiguous() for g in found]
+        if any(plain):
+            torch._foreach_copy_(
+                [v for v, c in zip(views, plain, strict=True) if c],
+                [g for g, c in zip(found, plain, strict=True) if c],
+            )
+        for view, grad, contiguous in zip(views, found, plain, strict=True):
+            if not contiguous:
+                view.copy_(grad)
+
     def still_flat(self) -> bool:
         """Whether every parameter and gradient is still a view (nobody replaced one)."""
         return all(
@@ -77,9 +105,10 @@ class Optimizer:
     """
 
     def __init__(self, flat: FlatParameters, recipe: Recipe) -> None:
-        self.flat, self.clip = flat, recipe.clip
+        self.flat, self.clip, self.recipe = flat, recipe.clip, recipe
         device = flat.values.device
         cuda = device.type == "cuda"
+        self._one_pass = cuda and fused.available(device)
         self._parameter = nn.Parameter(flat.values, requires_grad=True)
         self._parameter.grad = flat.gradient
         self.lr: Tensor | float = torch.tensor(recipe.lr, device=device) if cuda else recipe.lr
@@ -121,6 +150,17 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, norm: Tensor) -> None:
+        if self._one_pass:
+            from ..ops.fused.adamw import adamw
+
+            r = self.recipe
+            assert isinstance(self.lr, Tensor)
+            self.steps.add_(1.0 - self.broken)
+            adamw(
+                self.flat.values, self.flat.gradient, self.moment, self.square, norm, self.steps, self.broken,
+                self.lr, r.clip, r.beta1, r.beta2, r.eps, r.weight_decay,
+            )  # fmt: skip
+            return
         if self.clip > 0:
             self._scale.copy_(((norm + 1e-6) / self.clip).clamp_(min=1.0))
         self._adamw.step()

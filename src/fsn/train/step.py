@@ -106,16 +106,18 @@ class Stepper:
         The loss is the sum over this process's predictions divided by the number in the whole batch, so the
         parts of all processes add up to the mean, whatever share each has.
         """
-        self.optimizer.zero_grad()
         rows = self.world.rows(batch)
         if not rows:
+            self.optimizer.zero_grad()
             return
+        self.flat.release()
         tokens, targets = self._gather(batch)
         key = DropoutKey(self.counter, rows.start)
         with autocast(self.recipe.precision, self.device):
             losses = loss_function(tokens, targets, dropout_key=key)
         loss = losses.sum() / (batch * self.recipe.predictions)
         loss.backward()
+        self.flat.collect()
         self.flat.spare[0].copy_(loss.detach())
 
     @torch.no_grad()
