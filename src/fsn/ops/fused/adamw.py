@@ -57,5 +57,3 @@ def adamw(
 
 def _log(beta: float) -> float:
     return math.log(beta) if beta > 0 else -1e30
-
-

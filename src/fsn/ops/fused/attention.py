@@ -12,10 +12,10 @@ import triton
 from torch import Tensor
 
 from . import tiles
-from .attention_backward import coefficient_kernel, prepare_backward_kernel, softmax_backward_kernel
+from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
 from .attention_forward import attention_kernel, prepare_kernel
-from .common import ONES, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
-from .tiles import BLOCK, ROW_WARPS, SCORES, precision, row_tile
+from .common import ONES, Aside, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
+from .tiles import BLOCK, FIELDS, SCORES, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -77,7 +77,7 @@ class AttentionFunction(torch.autograd.Function):
         r = row_tile("prepare", bk)
         prepare_kernel[(triton.cdiv(batch * tp, r),)](
             theta, pre, cos, sin, w, q, key, field, batch, length, tp, k, kp, bk, law.harmonics, r,
-            *law.parts, mode, num_warps=ROW_WARPS["prepare"],
+            *law.parts, mode, num_warps=row_warps("prepare", bk),
         )  # fmt: skip
         own = torch.empty(rows, dtype=torch.float32, device=device)
         kept, total = None, None
@@ -97,7 +97,7 @@ class AttentionFunction(torch.autograd.Function):
         coupling_update_kernel[(triton.cdiv(rows, r),)](
             theta, total, own, pre, theta if alpha is None else alpha, w, out, cast, a, slope,
             rows, length, tp, k, kp, bk, law.harmonics, r, law.gate, alpha is not None,
-            law.drift, law.present_im, law.successor_im, mode, num_warps=ROW_WARPS["update"],
+            law.drift, law.present_im, law.successor_im, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
         ctx.save_for_backward(
             theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept
@@ -131,14 +131,18 @@ class AttentionFunction(torch.autograd.Function):
             theta, a, pre, delta if alpha is None else alpha, w, dres, da, dpre, dg, delta, diag, dalpha,
             batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None,
             law.drift, law.present_im, law.successor_im,
-            dtheta is not None, dcast is not None, mode, num_warps=ROW_WARPS["update_backward"],
+            dtheta is not None, dcast is not None, mode, num_warps=row_warps("update_backward", bk),
         )  # fmt: skip
 
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
+        aside = Aside(device)
         if kept is not None:
+            with aside:
+                df = kept.transpose(1, 2) @ dg
+                dfield, partial = field_backward(df, own, da, theta, w, length, law)
             ds = softmax_backward(kept, own, dg, field, delta, diag, tau, 0, length)
-            df = kept.transpose(1, 2) @ dg
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
+            aside.join()
         else:
             dq = new(batch, tp, 2 * kp)
             df = torch.zeros(batch, tp, 2 * n * kp, dtype=f32, device=device)
@@ -149,17 +153,24 @@ class AttentionFunction(torch.autograd.Function):
                 dq[:, r0:last] = mm(ds, keys[:, :last])
                 df[:, :last] += mm(attention[:, :, :last].transpose(1, 2), dg[:, r0:last], f32)
                 dkey[:, :last] += mm(ds.transpose(1, 2), queries[:, r0:last], f32)
+            dfield, partial = field_backward(df, own, da, theta, w, length, law)
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, k, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
-            theta, pre, cos, sin, dq, dkey, df, w, da, slope, dres, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, bk, n, r, *law.parts, mode, num_warps=ROW_WARPS["prepare_backward"],
+            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dres, dpre, dtheta_in, dtau,
+            rows, length, tp, k, kp, bk, r, mode, num_warps=row_warps("prepare_backward", bk),
         )  # fmt: skip
-        dweight, dbias = unpack(mm(dpre.t(), feat, f32), (k, k), (kp, kp), 3 * k)
+        with aside:
+            dwide = mm(dpre.t(), feat, f32)
+            dw = kernel_gradient(partial, law, k)
+            dtau = temperature_gradient(dtau, tau)
+            dalpha = dalpha.sum()
+        dfeat = mm(dpre, wide)
+        aside.join()
+        dweight, dbias = unpack(dwide, (k, k), (kp, kp), 3 * k)
         return (
-            dtheta_in, mm(dpre, wide), dweight, dbias, kernel_gradient(df, own, da, theta, length, law),
-            temperature_gradient(dtau, tau), None if alpha is None else dalpha.sum(), None, None, None, None,
+            dtheta_in, dfeat, dweight, dbias, dw, dtau, None if alpha is None else dalpha, None, None, None, None
         )  # fmt: skip
 
 
@@ -168,16 +179,26 @@ def temperature_gradient(partial: Tensor, tau: Tensor) -> Tensor:
     return torch.where(tau > 1e-6, -partial.sum() / tau, 0.0)
 
 
-def kernel_gradient(df: Tensor, own: Tensor, da: Tensor, theta: Tensor, length: int, law: Law) -> Tensor:
-    """df (B, TP, 2N·KP) -> the gradient of the coefficients, (4, N, k); the drift's share goes to the imaginary parts."""
+def field_backward(
+    df: Tensor, own: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: Law
+) -> tuple[Tensor, Tensor]:
+    """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
     (rows, k), kp, n = theta.shape, da.shape[1], law.harmonics
-    tokens, block, columns = 128, 8, 64
-    programs = triton.cdiv(rows, tokens)
-    partial = torch.empty(programs, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
-    coefficient_kernel[(programs, triton.cdiv(kp, columns), n)](
-        df, own, da, theta, partial, rows, length, df.shape[1], k, kp, n, block, columns, tokens,
-        law.successor, law.drift, math_mode(da.dtype),
+    tile = FIELDS
+    blocks = triton.cdiv(rows, tile.rows)
+    dtheta = torch.empty_like(da)
+    make = torch.empty if all(law.parts) else torch.zeros
+    partial = make(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
+    field_backward_kernel[(blocks, triton.cdiv(kp, tile.columns))](
+        df, own, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, kp, n, tile.rows, tile.columns,
+        *law.parts, law.drift, math_mode(da.dtype), num_warps=tile.warps,
     )  # fmt: skip
+    return dtheta, partial
+
+
+def kernel_gradient(partial: Tensor, law: Law, k: int) -> Tensor:
+    """(blocks, 4N + 1, KP) partial sums -> (4, N, k); the drift's share goes to the imaginary parts."""
+    n = law.harmonics
     total = column_sum(partial.flatten(1)).view(partial.shape[1:])[:, :k]
     dw = total[: 4 * n].unflatten(0, (4, n))
     if law.drift == 1:

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from .attention_forward import gate_row
-from .common import COUNTS, power, sigmoid, sincos
+from .common import COUNTS, sigmoid, sincos
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -35,72 +35,83 @@ def softmax_backward_kernel(
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def coefficient_kernel(
-    df_ptr, own_ptr, da_ptr, theta_ptr, partial_ptr,
+def field_backward_kernel(
+    df_ptr, own_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
     M, T, TP, k,
-    KP: tl.constexpr, N: tl.constexpr, RB: tl.constexpr, BC: tl.constexpr, ROWS: tl.constexpr,
-    HAS1: tl.constexpr, DRIFT: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, N: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
+    DRIFT: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the kernel's coefficients: dw0⁽ⁿ⁾ = Σ_u dF_u z̄_uⁿ and dw1⁽ⁿ⁾ = Σ_u dF_{u−1} z̄_uⁿ, one n a program.
+    """From the gradient of the fields to those of the coefficients and of θ.
 
-    df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> partial (programs, 4N + 1, KP): sums over ROWS tokens for
-    w0 re, im, w1 re, im, and for the drift's constant.
+    θ_u meets the fields twice, in F_u through w0 and in F_{u−1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_{u−1} z̄_uⁿ
+    summed over tokens, dw0⁽ⁿ⁾ = Σ P0 and dw1⁽ⁿ⁾ = Σ P1; and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same for w1).
+
+    df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums over
+    BR tokens for w0 re, im, w1 re, im, and for the drift's constant.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
-    n = tl.program_id(2)
     valid = cols < k
     inside = cols < KP
-    g0_re = tl.zeros((RB, BC), tl.float32)
-    g0_im = tl.zeros((RB, BC), tl.float32)
-    g1_re = tl.zeros((RB, BC), tl.float32)
-    g1_im = tl.zeros((RB, BC), tl.float32)
-    turn = tl.zeros((RB, BC), tl.float32)
-    for i in range(0, ROWS, RB):
-        rows = pid * ROWS + i + tl.arange(0, RB)
-        t = rows % T
-        mask = (rows < M)[:, None] & valid[None, :]
-        c, s = power(theta_ptr + rows[:, None] * k + cols[None, :], mask, n, MATH)
-        src = df_ptr + (rows // T * TP + t)[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        re = tl.load(src, mask=mask, other=0.0).to(tl.float32)
-        im = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
-        g0_re += re * c + im * s
-        g0_im += im * c - re * s
+    rows = pid * BR + tl.arange(0, BR)
+    t = rows % T
+    mask = (rows < M)[:, None] & valid[None, :]
+    before = mask & (t > 0)[:, None]
+    s1, c1 = sincos(tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0), MATH)
+    c, s = c1, s1
+    grad = tl.zeros((BR, BC), tl.float32)
+    src = df_ptr + (rows // T * TP + t)[:, None] * (2 * N * KP) + cols[None, :]
+    out = partial_ptr + pid * ((4 * N + 1) * KP) + cols
+    for n in range(N):
+        if HAS0:
+            re = tl.load(src, mask=mask, other=0.0).to(tl.float32)
+            im = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
+            p_re = re * c + im * s
+            p_im = im * c - re * s
+            turn = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :] * p_im
+            if HAS0I:
+                turn -= tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :] * p_re
+            grad += (n + 1) * turn
+            tl.store(out + n * KP, tl.sum(p_re, axis=0), mask=inside)
+            tl.store(out + (N + n) * KP, tl.sum(p_im, axis=0), mask=inside)
         if HAS1:
-            before = mask & (t > 0)[:, None]
             re = tl.load(src - 2 * N * KP, mask=before, other=0.0).to(tl.float32)
             im = tl.load(src - 2 * N * KP + KP, mask=before, other=0.0).to(tl.float32)
-            g1_re += re * c + im * s
-            g1_im += im * c - re * s
-        if DRIFT:
-            if n == 0:
-                weight = tl.load(own_ptr + rows, mask=rows < M, other=0.0)
-                if DRIFT == 2:
-                    weight -= 1.0
-                da = tl.load(da_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-                turn += da.to(tl.float32) * weight[:, None]
-    out = partial_ptr + pid * ((4 * N + 1) * KP) + n * KP + cols
-    tl.store(out, tl.sum(g0_re, axis=0), mask=inside)
-    tl.store(out + N * KP, tl.sum(g0_im, axis=0), mask=inside)
-    tl.store(out + 2 * N * KP, tl.sum(g1_re, axis=0), mask=inside)
-    tl.store(out + 3 * N * KP, tl.sum(g1_im, axis=0), mask=inside)
-    if n == 0:
-        tl.store(out + 4 * N * KP, tl.sum(turn, axis=0), mask=inside)
+            p_re = re * c + im * s
+            p_im = im * c - re * s
+            turn = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :] * p_im
+            if HAS1I:
+                turn -= tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :] * p_re
+            grad += (n + 1) * turn
+            tl.store(out + (2 * N + n) * KP, tl.sum(p_re, axis=0), mask=inside)
+            tl.store(out + (3 * N + n) * KP, tl.sum(p_im, axis=0), mask=inside)
+        src += 2 * KP
+        c, s = c * c1 - s * s1, s * c1 + c * s1
+    store = (rows < M)[:, None] & inside[None, :]
+    tl.store(
+        dtheta_ptr + rows[:, None] * KP + cols[None, :], grad.to(dtheta_ptr.dtype.element_ty), mask=store
+    )
+    if DRIFT:
+        weight = tl.load(own_ptr + rows, mask=rows < M, other=0.0)
+        if DRIFT == 2:
+            weight -= 1.0
+        da = tl.load(da_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        tl.store(out + 4 * N * KP, tl.sum(da * weight[:, None], axis=0), mask=inside)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
-    dq_ptr, dkey_ptr, df_ptr, w_ptr, da_ptr, slope_ptr, dres_ptr,
+    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dres_ptr,
     dpre_ptr, dtheta_ptr, dtau_ptr,
     M, T, TP, k,
-    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
-    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (B·TP, 2KP); df (B·TP, 2N, KP); da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k), and
-    Σ dq·q per program, which is −τ dτ. θ_u meets the fields twice: in F_u through w0 and in F_{u−1} through w1.
+    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k), and Σ dq·q per
+    program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
@@ -122,33 +133,7 @@ def prepare_backward_kernel(
     grad = tl.load(dres_ptr + at, mask=mask, other=0.0)
     da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-    c, s = c1, s1
-    for n in tl.static_range(N):
-        here = df_ptr + (rows // T * TP + t)[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        if HAS0:
-            re = tl.load(here, mask=mask, other=0.0).to(tl.float32)
-            im = tl.load(here + KP, mask=mask, other=0.0).to(tl.float32)
-            wr = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :]
-            v_re = wr * c
-            v_im = wr * s
-            if HAS0I:
-                wi = tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :]
-                v_re -= wi * s
-                v_im += wi * c
-            grad += (n + 1) * (im * v_re - re * v_im)
-        if HAS1:
-            before = mask & (t > 0)[:, None]
-            re = tl.load(here - 2 * N * KP, mask=before, other=0.0).to(tl.float32)
-            im = tl.load(here - 2 * N * KP + KP, mask=before, other=0.0).to(tl.float32)
-            wr = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
-            v_re = wr * c
-            v_im = wr * s
-            if HAS1I:
-                wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
-                v_re -= wi * s
-                v_im += wi * c
-            grad += (n + 1) * (im * v_re - re * v_im)
-        c, s = c * c1 - s * s1, s * c1 + c * s1
+    grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     for side in tl.static_range(2):
         if side == 0:
             dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)

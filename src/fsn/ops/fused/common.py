@@ -9,7 +9,7 @@ or float32 (with IEEE products).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -91,6 +91,44 @@ def pack_kernel(
     tl.store(out, value.to(out_ptr.dtype.element_ty), mask=(cols < WIDTH)[None, :])
 
 
+class Aside:
+    """Run a block beside the main stream: what it needs must exist, and nobody may read its results until :meth:`join`.
+
+    Weight gradients and other work off the critical path overlap with memory-bound passes this way. Inside a CUDA graph it
+    becomes a parallel branch. On the CPU the block simply runs.
+    """
+
+    _streams: ClassVar[dict[torch.device, torch.cuda.Stream]] = {}
+
+    def __init__(self, device: torch.device) -> None:
+        self.side = None
+        if device.type == "cuda":
+            self.main = torch.cuda.current_stream(device)
+            if device not in self._streams:
+                self._streams[device] = torch.cuda.Stream(device)
+            self.side = self._streams[device]
+
+    def __enter__(self) -> Aside:
+        if self.side is not None:
+            self.side.wait_stream(self.main)
+            self.context = torch.cuda.stream(self.side)
+            self.context.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.side is not None:
+            self.context.__exit__(*error)
+
+    def join(self) -> None:
+        """The main stream waits for the block.
+
+        Memory made in the block returns to the side stream's pool when it is freed, and the next block begins by waiting
+        for all that the main stream has been given until then: no reader can be overtaken.
+        """
+        if self.side is not None:
+            self.main.wait_stream(self.side)
+
+
 def pack(
     w: Tensor, bias: Tensor | None, sizes: tuple[int, int], padded_sizes: tuple[int, int], dtype: torch.dtype
 ) -> Tensor:
@@ -157,16 +195,6 @@ def sincos(x, MATH: tl.constexpr):
         s = tl.sin(x)
         c = tl.cos(x)
     return s, c
-
-
-@triton.jit
-def power(theta_ptr, mask, n, MATH: tl.constexpr):
-    """cos and sin of (n+1)θ. Loads θ anew: registers are dearer here than a cached load and a few products."""
-    s1, c1 = sincos(tl.load(theta_ptr, mask=mask, other=0.0), MATH)
-    c, s = c1, s1
-    for _ in range(n):
-        c, s = c * c1 - s * s1, s * c1 + c * s1
-    return c, s
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton
 from torch import Tensor
 
 from .common import ONES, math_mode, padded, power_of_two
-from .tiles import ROW_WARPS, row_tile
+from .tiles import row_tile, row_warps
 from .update import features_kernel, residual_backward_kernel, residual_kernel
 
 
@@ -44,7 +44,7 @@ class FeaturesFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         rows, k = theta.shape
         kp, bk = padded(k), power_of_two(padded(k))
-        r = row_tile("update", bk)
+        r = row_tile("residual", bk)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=theta.device)
         features_kernel[(triton.cdiv(rows, r),)](theta, feat, rows, k, kp, bk, r, math_mode(dtype))
         ctx.save_for_backward(feat)
@@ -64,7 +64,7 @@ class FeaturesFunction(torch.autograd.Function):
         residual_backward_kernel[(triton.cdiv(rows, r),)](
             out if dtheta is None else dtheta.contiguous(), dfeat.contiguous(), feat, feat, out, out, out, out,
             out, 0, 0, 0, 1.0, rows, 1, k, kp, bk, r, False, False, dtheta is not None, True, True, False,
-            num_warps=ROW_WARPS["residual_backward"],
+            num_warps=row_warps("residual_backward", bk),
         )  # fmt: skip
         return out, None
 
@@ -82,14 +82,14 @@ class ResidualFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         rows, k = theta.shape
         kp, bk = padded(k), power_of_two(padded(k))
-        r = row_tile("update", bk)
+        r = row_tile("residual", bk)
         x = x.contiguous()
         out = torch.empty_like(theta)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=x.dtype, device=x.device)
         residual_kernel[(triton.cdiv(rows, r),)](
             theta, x, theta if alpha is None else alpha, out, feat, *_drop_arguments(drop, theta),
             rows, length, k, kp, bk, r, alpha is not None, drop is not None, math_mode(x.dtype),
-            num_warps=ROW_WARPS["update"],
+            num_warps=row_warps("residual", bk),
         )  # fmt: skip
         ctx.save_for_backward(x, alpha, feat)
         ctx.drop, ctx.length, ctx.k = drop, length, k
@@ -111,6 +111,6 @@ class ResidualFunction(torch.autograd.Function):
             x if dtheta is None else dtheta.contiguous(), x if dfeat is None else dfeat.contiguous(), feat, x,
             dalpha if alpha is None else alpha, dout, dx, dalpha, *_drop_arguments(ctx.drop, x),
             rows, ctx.length, k, kp, bk, r, alpha is not None, ctx.drop is not None,
-            dtheta is not None, dfeat is not None, write, True, num_warps=ROW_WARPS["residual_backward"],
+            dtheta is not None, dfeat is not None, write, True, num_warps=row_warps("residual_backward", bk),
         )  # fmt: skip
         return dout, dx, None if alpha is None else dalpha.sum(), None, None

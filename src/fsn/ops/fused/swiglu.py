@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, ONES, mm, pack, padded, sigmoid, unpack
+from .common import COUNTS, ONES, Aside, mm, pack, padded, sigmoid, unpack
 
 ROWS = 32
 COLUMNS = 64
@@ -71,10 +71,16 @@ class SwiGLUFunction(torch.autograd.Function):
         x, w1, w2, gu, middle = ctx.saved_tensors
         hidden, inputs, outputs, hp, np_, op = ctx.sizes
         rows = x.shape[0]
+        aside = Aside(x.device)
+        with aside:
+            dw2 = mm(dy.t(), middle, torch.float32)
         dmiddle = mm(dy, w2)
-        dw2 = mm(dy.t(), middle, torch.float32)
         dgu = torch.empty_like(gu)
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
         middle_backward_kernel[grid](gu, dmiddle, dgu, rows, hp, ROWS, COLUMNS)
-        dw1, dbias = unpack(mm(dgu.t(), x, torch.float32), (hidden, inputs), (hp, np_), hidden)
-        return mm(dgu, w1), dw1, dbias, dw2[:outputs, :hidden]
+        with aside:
+            dwide = mm(dgu.t(), x, torch.float32)
+        dx = mm(dgu, w1)
+        aside.join()
+        dw1, dbias = unpack(dwide, (hidden, inputs), (hp, np_), hidden)
+        return dx, dw1, dbias, dw2[:outputs, :hidden]

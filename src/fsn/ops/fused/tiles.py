@@ -27,21 +27,29 @@ class Tile:
 
 
 SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
+FIELDS = Tile(32, 1, 64, 4, 1)
+"""Tokens and columns a program of the fields' backward pass handles."""
 
-ELEMENTS = {
-    "prepare": 1024,
-    "prepare_backward": 1024,
-    "update": 1024,
-    "update_backward": 1024,
-    "residual_backward": 1024,
+ROWS = {
+    "prepare": (256, 2),
+    "update": (256, 1),
+    "residual": (512, 2),
+    "update_backward": (256, 1),
+    "prepare_backward": (1024, 4),
+    "residual_backward": (256, 1),
 }
-"""Elements a program of each row kernel handles."""
-ROW_WARPS = {"prepare": 4, "prepare_backward": 4, "update": 4, "update_backward": 4, "residual_backward": 4}
+"""Row kernels: elements a program handles, and its warps, for rows of up to 256 elements."""
 
 
 def row_tile(kernel: str, bk: int) -> int:
     """Rows per program for rows of ``bk`` (padded) elements."""
-    return max(1, ELEMENTS[kernel] // bk)
+    return max(1, ROWS[kernel][0] // bk)
+
+
+def row_warps(kernel: str, bk: int) -> int:
+    """Warps per program: more where a single row is longer than the program's share."""
+    elements, warps = ROWS[kernel]
+    return min(16, warps * max(1, bk // elements))
 
 
 def precision(dtype: torch.dtype) -> str:
