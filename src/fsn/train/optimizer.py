@@ -57,7 +57,7 @@ class FlatParameters:
         return {name: self.view(vector, name) for name in self.slots}
 
     def release(self) -> None:
-        """Let go of the gradients' views, so that a backward pass hands over its results instead of adding them."""
+        """Let go of the gradients' views: a backward pass then hands over its results and adds nothing up."""
         for p in self.parameters.values():
             p.grad = None
 

@@ -67,6 +67,7 @@ class Stepper:
             self.counters.unbind()
         )  # in the epoch, for dropout, in the run
         self.ring = torch.zeros(RING, 2, device=self.device)
+        self._slots = torch.arange(RING, device=self.device)[:, None]
         self._rows = {
             b: self._offsets(b) for b in {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
         }
@@ -126,7 +127,8 @@ class Stepper:
         broken = self.optimizer.broken
         broken.copy_(torch.maximum(broken, (~torch.isfinite(loss + norm)).to(broken.dtype)))
         self.optimizer.step(norm)
-        self.ring.index_copy_(0, (self.step % RING).view(1), torch.stack([loss, norm]).view(1, 2))
+        # A masked write: index_copy_ would sort in deterministic mode.
+        torch.where(self._slots == self.step % RING, torch.stack([loss, norm]), self.ring, out=self.ring)
         self.counters.add_(1)
 
     def _eager(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
