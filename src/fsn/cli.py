@@ -29,6 +29,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "demo": Command("fsn.demo.command", "demo", "three small models in three minutes, and a page about them"),
     "models": Command("fsn.cli", "models", "the model family, with parameter counts"),
     "corpora": Command("fsn.cli", "corpora", "the texts that can be trained on by name"),
     "train": Command("fsn.train.commands", "train", "train a model, or go on with a run"),

@@ -1,0 +1,102 @@
+"""The command ``fsn demo``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fsn.errors import UserError
+
+
+def demo(
+    *,
+    minutes: float = 3.0,
+    steps: int | None = None,
+    corpus: str = "python-stdlib",
+    report: Path = Path("report.html"),
+    out: Path = Path("runs/demo"),
+    seed: int = 0,
+) -> None:
+    """Train an FSN, the Kuramoto layer and a transformer for a few minutes on the CPU; write a page on them.
+
+    For example:
+      fsn demo
+      fsn demo --minutes 20
+      fsn demo --corpus path/to/folder
+
+    Interrupt it as you like; the same command goes on where it stopped.
+
+    Args:
+        minutes: About how long it may take on two cores. This sets the number of steps beforehand, so that
+            results do not depend on how busy the computer is.
+        steps: Exactly so many steps instead.
+        corpus: Which text: a name from `fsn corpora`, or the path of a file or folder.
+        report: Where to write the page.
+        out: The folder for the runs.
+        seed: Sets initial values and data order.
+    """
+    from fsn import data
+    from fsn.demo.findings import measure
+    from fsn.demo.plan import make_plan, steps_for
+    from fsn.demo.story import write_page
+    from fsn.demo.training import cores, train_all
+
+    begun = time.monotonic()
+    if report.is_dir():
+        raise UserError(f"{report} is a folder; give --report a file name, e.g. {report / 'report.html'}")
+    text = data.load(corpus)
+    plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)
+    sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in plan.entries)
+    _say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
+    _say(f"models    {sizes} parameters")
+    finished = sum(entry.job.state() == "finished" for entry in plan.entries)
+    state = f", {finished} of {len(plan.entries)} already trained" if finished else ""
+    _say(f"training  {plan.steps:,} steps each in {plan.folder} on {min(cores(), 3)} cores{state}")
+    runs = train_all(plan)
+    findings = measure(plan, runs, text)
+    findings["about"]["seconds"] = sum(run.epochs[-1]["cumulative_s"] for run in runs.values())
+    show(findings)
+    page = write_page(findings, report)
+    print(
+        f"\nwrote {page} in {time.monotonic() - begun:.0f} s; open it in a browser: {page.resolve().as_uri()}"
+    )
+
+
+def show(findings: dict[str, Any]) -> None:
+    """Print the table and the samples."""
+    from rich import box
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    depth = findings["depth"]
+    table = Table(title=f"After {findings['about']['steps']:,} steps", box=box.SIMPLE_HEAVY)
+    table.add_column("model", no_wrap=True)
+    for heading in ("parameters", "validation bits", f"bits at copy depth ≥ {depth['from']}", "tokens/s"):
+        table.add_column(heading, justify="right")
+    best = {
+        field: min(m[field] for m in findings["models"] if m[field] is not None)
+        for field in ("valid_bits", "copied_bits")
+        if any(m[field] is not None for m in findings["models"])
+    }
+    for model in findings["models"]:
+        cells = [_cell(model[field], best.get(field)) for field in ("valid_bits", "copied_bits")]
+        table.add_row(model["name"], f"{model['parameters']:,}", *cells, f"{model['tokens_per_s']:,.0f}")
+    console.print(table)
+    for model in findings["models"]:
+        written = Text(findings["prompt"], style="bold") + Text(model["sample"], style="not bold")
+        console.print(Panel(written, title=f"{model['name']} writes", title_align="left", border_style="dim"))
+
+
+def _cell(value: float | None, best: float | None) -> str:
+    if value is None:
+        return "—"
+    return f"[bold]{value:.3f}[/]" if value == best else f"{value:.3f}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""The demo's page as files: its body, its style, its scripts."""

@@ -1,0 +1,154 @@
+"""Train the demo's models side by side, one per core, with a bar for each.
+
+Models this small gain little from a second thread, so each gets a process and a core of its own. The runs are
+those of ``fsn train``, carried out as ``fsn sweep`` does it; their ``metrics.jsonl`` says how far they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsn.demo.plan import Entry, Plan
+from fsn.errors import UserError
+from fsn.progress import PLAIN_INTERVAL_S
+from fsn.train import Run, load_run
+from fsn.train.execute import last_line, run_here
+
+LOOK_S = 0.4
+ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    with contextlib.suppress(AttributeError):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def train_all(plan: Plan) -> dict[str, Run]:
+    """The runs of the plan, each trained to its end; finished ones are kept, half-done ones go on."""
+    jobs = [entry.job for entry in plan.entries]
+    failures: list[str] = []
+
+    def say(line: str) -> None:
+        if line.startswith("failed"):
+            failures.append(line)
+
+    if any(job.state() != "finished" for job in jobs):
+        slots: list[str | None] = [None] * min(cores(), len(jobs))
+        with _one_thread(), _bars(plan):
+            notes = run_here(jobs, slots, say)
+        if "*" in notes:
+            print("stopped: run the same command again to go on", file=sys.stderr)
+            raise SystemExit(128 + int(notes["*"]))
+        for job in jobs:
+            if job.state() != "finished":
+                reason = last_line(job.out / "output.txt").removeprefix("fsn: ")
+                raise UserError(f"training {job.name} failed: {reason or 'see ' + str(job.out)}")
+    return {entry.key: load_run(entry.job.out) for entry in plan.entries}
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """The processes started in this block use one thread each."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is: steps done, its last training loss, symbols a second."""
+
+    step: int = 0
+    bits: float | None = None
+    tokens_per_s: float | None = None
+
+    def words(self) -> str:
+        if self.bits is None or self.tokens_per_s is None:
+            return ""
+        return f"{self.bits:.2f} bits, {self.tokens_per_s / 1000:.1f}k symbols/s"
+
+
+def standing(entry: Entry) -> Standing:
+    """Read from the run's folder, which may not exist yet."""
+    try:
+        lines = load_run(entry.job.out).metrics
+    except UserError:
+        return Standing()
+    steps = [line for line in lines if line.get("kind") == "step"]
+    done = max((line.get("step", 0) for line in lines), default=0)
+    if not steps:
+        return Standing(done)
+    return Standing(done, steps[-1]["loss_bits"], steps[-1]["tokens_per_s"])
+
+
+@contextlib.contextmanager
+def _bars(plan: Plan) -> Iterator[None]:
+    """Watch the runs from a thread: three bars on a terminal, a line every ten seconds elsewhere."""
+    over = threading.Event()
+    watch = _watch_terminal if sys.stderr.isatty() else _watch_plain
+    thread = threading.Thread(target=watch, args=(plan, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _watch_terminal(plan: Plan, over: threading.Event) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+    )
+    width = max(len(entry.name) for entry in plan.entries)
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
+        tasks = {
+            entry.key: progress.add_task(f"{entry.name:<{width}}", total=plan.steps, start=False, words="")
+            for entry in plan.entries
+        }
+        while True:
+            last = over.wait(LOOK_S)
+            for entry in plan.entries:
+                now, task = standing(entry), tasks[entry.key]
+                if entry.job.out.exists():
+                    progress.start_task(task)
+                progress.update(task, completed=now.step, words=now.words())
+                if now.step >= plan.steps:
+                    progress.stop_task(task)
+            if last:
+                return
+
+
+def _watch_plain(plan: Plan, over: threading.Event) -> None:
+    spoken = time.monotonic()
+    while not over.wait(LOOK_S):
+        if time.monotonic() - spoken < PLAIN_INTERVAL_S:
+            continue
+        spoken = time.monotonic()
+        parts = []
+        for entry in plan.entries:
+            now = standing(entry)
+            words = f" ({now.words()})" if now.words() else ""
+            parts.append(f"{entry.name} {now.step:,} of {plan.steps:,}{words}")
+        print("; ".join(parts), file=sys.stderr, flush=True)

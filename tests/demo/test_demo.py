@@ -1,0 +1,300 @@
+"""The demo from end to end, small: three runs, the table, the page, and the page in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsn.cli import main
+from fsn.data import load
+from fsn.demo import make_plan, measure
+from fsn.demo.findings import LINE, repeated_line
+from fsn.demo.plan import matched_width, steps_for
+from fsn.demo.story import build_page
+from fsn.demo.training import Standing, standing
+from fsn.errors import UserError
+from fsn.models import TransformerConfig, count_parameters
+from fsn.train import load_run
+from tests.demo.browser import find_browser, visit
+
+STEPS = 12
+SECTIONS = ("idea", "results", "depth", "attention", "kernel", "samples", "on")
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+    page: Path
+    runs: Path
+    printed: str
+
+    @property
+    def html(self) -> str:
+        return self.page.read_text("utf-8")
+
+    @property
+    def data(self) -> dict[str, Any]:
+        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', self.html, re.DOTALL)
+        assert found
+        return json.loads(found[1])
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text of Python source small enough to validate in no time."""
+    source = Path(json.__file__).parent.joinpath("decoder.py").read_text("utf-8")
+    path = tmp_path_factory.mktemp("text") / "code.py"
+    path.write_text(source * 8, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def demo(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """``fsn demo`` with a few steps, run once for all tests of this file."""
+    import contextlib
+    import io
+
+    folder = tmp_path_factory.mktemp("demo")
+    page, runs = folder / "report.html", folder / "runs"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main(
+            ["demo", "--steps", str(STEPS), "--corpus", str(text), "--report", str(page), "--out", str(runs)]
+        )
+    return Demo(page, runs, printed.getvalue())
+
+
+# -- the runs ----------------------------------------------------------------------------------------------
+
+
+def test_three_runs_of_the_same_steps(demo: Demo) -> None:
+    (folder,) = demo.runs.iterdir()
+    runs = {path.name: load_run(path) for path in folder.iterdir()}
+    assert sorted(runs) == ["fsn", "kuramoto", "transformer"]
+    assert all(run.finished and run.step == STEPS for run in runs.values())
+    assert len({json.dumps(run.config["recipe"]) for run in runs.values()}) == 1
+
+
+def test_a_second_call_keeps_the_runs(demo: Demo, text: Path, tmp_path: Path) -> None:
+    (folder,) = demo.runs.iterdir()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+    page = tmp_path / "again.html"
+    main(
+        ["demo", "--steps", str(STEPS), "--corpus", str(text), "--report", str(page), "--out", str(demo.runs)]
+    )
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
+    again = Demo(page, demo.runs, "")
+    assert again.data["models"] == demo.data["models"], "the same runs give the same numbers and samples"
+
+
+def test_sizes_are_matched(text: Path, tmp_path: Path) -> None:
+    plan = make_plan(load(text), str(text), tmp_path, 100)
+    sizes = {entry.key: entry.parameters for entry in plan.entries}
+    assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.08)
+    assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.08)
+    width = matched_width(sizes["fsn"], 97, 3)
+    gaps = {
+        w: abs(count_parameters(TransformerConfig(97, w, layers=3)) - sizes["fsn"]) for w in range(8, 160, 4)
+    }
+    assert gaps[width] == min(gaps.values())
+
+
+def test_other_options_are_other_folders(text: Path, tmp_path: Path) -> None:
+    corpus = load(text)
+    folders = {
+        make_plan(corpus, str(text), tmp_path, 100).folder,
+        make_plan(corpus, str(text), tmp_path, 110).folder,
+        make_plan(corpus, str(text), tmp_path, 100, seed=1).folder,
+        make_plan(corpus, str(text), tmp_path, 100, k=32).folder,
+    }
+    assert len(folders) == 4
+    assert make_plan(corpus, str(text), tmp_path, 100).folder in folders
+
+
+def test_minutes_set_the_steps() -> None:
+    assert steps_for(0.01) >= 10
+    assert steps_for(3) < steps_for(6) < steps_for(20)
+    assert all(steps_for(minutes) % 10 == 0 for minutes in (1, 2.5, 7))
+    with pytest.raises(UserError, match="positive"):
+        steps_for(0)
+
+
+def test_mistakes_are_sentences(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in (
+        (["--steps", "0"], "at least 1"),
+        (["--report", str(tmp_path)], "is a folder"),
+        (["--corpus", "no-such-text"], "no corpus or file"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["demo", "--corpus", str(text), "--out", str(tmp_path / "runs"), *words])
+        assert stop.value.code == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_standing_of_a_run(demo: Demo, text: Path, tmp_path: Path) -> None:
+    fresh = make_plan(load(text), str(text), tmp_path, STEPS).entries[0]
+    assert standing(fresh) == Standing() and standing(fresh).words() == ""
+    done = make_plan(load(text), str(text), demo.runs, STEPS).entries[0]
+    assert standing(done).step == STEPS
+    assert "bits" in standing(done).words()
+
+
+# -- the page ----------------------------------------------------------------------------------------------
+
+
+def test_the_table_and_samples_are_printed(demo: Demo) -> None:
+    for word in ("FSN", "Kuramoto", "transformer", "parameters", "validation bits", "tokens/s", "writes"):
+        assert word in demo.printed
+    for model in demo.data["models"]:
+        assert f"{model['valid_bits']:.3f}" in demo.printed
+
+
+def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> None:
+    html = demo.html
+    assert all(f'<section id="{name}">' in html for name in SECTIONS)
+    assert "$" not in re.sub(
+        r"<script.*?</script>|<style.*?</style>|<pre.*?</pre>", "", html, flags=re.DOTALL
+    )
+    for model in demo.data["models"]:
+        assert f"{model['valid_bits']:.3f}" in html
+        assert f"{model['parameters']:,}" in html
+        assert len(model["train"]) >= 2 and model["valid"][-1][0] == STEPS
+
+
+def test_the_page_needs_nothing_else(demo: Demo) -> None:
+    html = demo.html
+    assert "default-src 'none'" in html, "the browser is told to load nothing"
+    assert not re.search(r"<(link|img|iframe|object|embed|source|video|audio)\b", html)
+    assert not re.search(r"<script[^>]*\bsrc\s*=", html)
+    assert not re.search(r"@import|url\(", html)
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", html))
+    links = set(re.findall(r'<a href="(https?://[^"]+)"', html))
+    assert addresses == links, "an address is only ever a link to click"
+    assert len(html) < 1_500_000
+
+
+def test_depth_and_attention_add_up(demo: Demo) -> None:
+    data = demo.data
+    depth = data["depth"]
+    assert len(depth["bins"]) == len(depth["tokens"]) == 6
+    for model in data["models"]:
+        assert all(
+            (bits is None) == (n == 0) for bits, n in zip(model["depth"], depth["tokens"], strict=True)
+        )
+    snippet = data["snippet"]
+    length = len(snippet["text"])
+    assert snippet["text"][: snippet["period"]] * 2 == snippet["text"]
+    import base64
+
+    for shown in snippet["models"].values():
+        assert len(shown["bits"]) == length - 1
+        for layer in shown["layers"]:
+            weights = [(byte / 255) ** 2 for byte in base64.b64decode(layer["weights"])]
+            assert len(weights) == length**2
+            for t in (0, length // 2, length - 1):
+                row = weights[t * length : (t + 1) * length]
+                assert sum(row) == pytest.approx(1, abs=0.06), "each character's attention adds up to one"
+                assert not any(row[t + 1 :]), "and none of it lies in the future"
+
+
+def test_a_text_without_these_letters_brings_its_own_line(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n} {n * n}\n" for n in range(900)), encoding="utf-8")
+    corpus = load(path)
+    line = repeated_line(corpus, 128)
+    assert line != LINE and 0 < len(line) <= 64
+    assert corpus.decode(corpus.valid[: len(line)]) == line
+
+
+def test_findings_of_a_page_are_escaped(demo: Demo) -> None:
+    data = demo.data
+    data["models"][0]["sample"] = "</script><script>alert(1)</script>"
+    html = build_page(data)
+    assert "<script>alert" not in html
+    assert measure.__doc__
+
+
+# -- the page in a browser ---------------------------------------------------------------------------------
+
+PROBE = """
+const set = (id, value) => {
+  const e = document.getElementById(id);
+  e.value = value;
+  e.dispatchEvent(new Event("input"));
+};
+const curve = () => document.querySelector('#kernel-successor path[data-series="learnt"]').getAttribute("d");
+const seen = { errors: window.failures ?? [] };
+const harmonics = document.getElementById("kernel-harmonics");
+seen.start = [harmonics.value, harmonics.max];
+const curves = [curve()];
+set("kernel-harmonics", 1); curves.push(curve());
+set("kernel-layer", 1); curves.push(curve());
+seen.curves = curves;
+const attended = () => document.getElementById("attention-text").innerHTML;
+const says = () => document.getElementById("attention-says").textContent;
+const first = [attended(), says()];
+set("attention-at", 3);
+const second = [attended(), says()];
+set("attention-layer", 1);
+seen.attention = [first, second];
+document.querySelector('#attention-model [data-value="transformer"]').click();
+seen.model = says();
+const axis = () => document.querySelector("#curves svg.plot").innerHTML;
+const steps = axis();
+document.querySelector('#curve-axis [data-value="seconds"]').click();
+seen.axisMoved = steps !== axis();
+const bars = () => document.querySelectorAll("#depths rect[data-series]").length;
+seen.bars = [bars()];
+document.querySelector('#depth-view [data-value="margin"]').click();
+seen.bars.push(bars());
+seen.tape = [...document.querySelectorAll(".tape")].map((e) => e.textContent);
+seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
+seen.sizes = [...document.querySelectorAll(".chart svg.plot")].map((e) => e.getBoundingClientRect().width);
+return seen;
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1100, 500])
+def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
+    seen = visit(demo.page, PROBE, tmp_path, width)
+    assert not seen.console, "nothing is logged, least of all an error"
+    value = seen.value
+    assert value["start"][0] == value["start"][1], "all harmonics are shown at first"
+    assert len(set(value["curves"])) == 3, "the sliders move the curve"
+    assert value["attention"][0] != value["attention"][1], "another character, another row of attention"
+    assert "bits" in value["model"] and value["axisMoved"]
+    assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"
+    assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
+    assert not value["wide"], "no sideways scrolling"
+    assert len(value["sizes"]) == 4 and all(size > 200 for size in value["sizes"])
+
+
+TOY = """
+const ring = (law) => document.querySelector(`#toy figure[data-law="${law}"] .tape`).textContent;
+return [ring("kuramoto"), ring("fsn")];
+"""
+
+
+@needs_browser
+def test_the_toy_continues_the_text(demo: Demo, tmp_path: Path) -> None:
+    """Consensus repeats the symbol it has; frustration goes on with what came next."""
+    later = demo.page.read_text("utf-8").replace("requestAnimationFrame(frame);", STEPPED)
+    page = tmp_path / "stepped.html"
+    page.write_text(later, encoding="utf-8")
+    consensus, frustrated = visit(page, TOY, tmp_path).value
+    assert consensus == "the cat sat. the c" + "c" * 5
+    assert frustrated == "the cat sat. the c" + "at sa"
+
+
+STEPPED = """
+if (before === null) {
+  before = 0;
+  for (let i = 0; i < 500; i++) for (const r of rings) if (r.text.length < r.given + 5) r.move(0.02);
+}
+"""
