@@ -6,6 +6,7 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -49,25 +50,51 @@ def stacked_kernel(kernel: CouplingKernel, k: int) -> Tensor:
     return torch.stack([(zero if p is None else p).expand(shape) for p in parts])
 
 
-def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
-    """[cos θ, sin θ] of the last state, padded.
+@dataclass
+class Pass:
+    """What one pass through the stack shares between layers."""
 
-    tokens (B, T) -> (B·T, 2KP) in the compute type
+    model: FSN
+    length: int
+    dtype: torch.dtype
+    key: ops.DropoutKey | None
+    rotary: tuple[Tensor, Tensor]
+    gates: Tensor
+    """Gate weights and biases, packed once for all layers."""
+    blocks: list[tuple[Tensor, Tensor] | None]
+    """Packed SwiGLU weights by layer; None where the block is another one."""
+
+
+def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
+    """[cos θ, sin θ, 1] of the last state, padded.
+
+    tokens (B, T) -> (B·T, 2KP + 16) in the compute type
     """
+    from ..ops.fused.attention import pack_gates
+    from ..ops.fused.common import Aside
     from ..ops.fused.embedding import EmbeddingFunction
     from ..ops.fused.residual import FeaturesFunction
+    from ..ops.fused.swiglu import pack_swiglu
 
-    config = model.config
     dtype = fused.compute_dtype(model.embedding.phases)
     assert dtype is not None
     length = tokens.shape[1]
-    kind = tokens.device.type
-    with torch.autocast(kind, enabled=False):
+    rotary = rotary_tables(model, length)
+    with torch.autocast(tokens.device.type, enabled=False):
+        aside = Aside(tokens.device)
+        with aside, torch.no_grad():
+            gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
+            blocks: list[tuple[Tensor, Tensor] | None] = []
+            for layer in model.layers:
+                block = layer.feedforward
+                plain = type(block) is SwiGLU
+                blocks.append(pack_swiglu(block.gate_up, block.bias, block.down, dtype) if plain else None)
         theta = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
         theta, feat = FeaturesFunction.apply(theta, dtype)
-        cos, sin = rotary_tables(model, length)
-        for layer in model.layers:
-            theta, feat = _layer(layer, model, theta, feat, cos, sin, length, dtype, key, config.value_gate)
+        aside.join()
+        shared = Pass(model, length, dtype, key, rotary, gates, blocks)
+        for i, layer in enumerate(model.layers):
+            theta, feat = _layer(layer, i, shared, theta, feat)
     return feat
 
 
@@ -86,23 +113,13 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
     return cached[1]
 
 
-def _layer(
-    layer: FSNLayer,
-    model: FSN,
-    theta: Tensor,
-    feat: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    length: int,
-    dtype: torch.dtype,
-    key: ops.DropoutKey | None,
-    value_gate: str,
-) -> tuple[Tensor, Tensor]:
+def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tensor) -> tuple[Tensor, Tensor]:
     from ..ops.fused.attention import AttentionFunction, Law
     from ..ops.fused.common import padded
     from ..ops.fused.residual import Drop, ResidualFunction
     from ..ops.fused.swiglu import SwiGLUFunction
 
+    model, length, dtype, key = shared.model, shared.length, shared.dtype, shared.key
     kernel, k = layer.kernel, theta.shape[1]
     w0, w1 = kernel.w0, kernel.w1
     law = Law(
@@ -113,15 +130,15 @@ def _layer(
         w1 is not None and w1.im is not None,
         kernel.spec.frame,
         layer.coupling.round_scores,
-        2 if value_gate == "positive" else 1,
+        2 if model.config.value_gate == "positive" else 1,
     )
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, stacked_kernel(kernel, k), model.tau,
-        layer.attention_bound.alpha, cos, sin, length, law,
+        layer.attention_bound.alpha, *shared.rotary, length, law, shared.gates,
     )  # fmt: skip
     block = layer.feedforward
     if type(block) is SwiGLU:
-        raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down)
+        raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down, shared.blocks[index])
     else:
         with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             state = theta.view(-1, length, k)

@@ -15,7 +15,7 @@ from . import tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
 from .attention_forward import attention_kernel, prepare_kernel
 from .common import ONES, Aside, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
-from .tiles import BLOCK, FIELDS, SCORES, precision, row_tile, row_warps
+from .tiles import BLOCK, FIELD_ROWS, SCORES, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -54,22 +54,28 @@ def rotary_table(length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
     return angle.cos().float(), angle.sin().float()
 
 
+def pack_gates(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """weight (3k, 2k), bias (3k,) -> (3KP, 2KP + 16)"""
+    k = weight.shape[0] // 3
+    return pack(weight, bias, (k, k), (padded(k), padded(k)), dtype)
+
+
 class AttentionFunction(torch.autograd.Function):
     """theta (M, k) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, k), tau (), alpha () or None
-    -> the new θ and its [θ, 1] (M, KP + 16)
+    -> the new θ and its [θ, 1] (M, KP + 16). ``wide`` is the packed weight and bias where they are packed already.
     """
 
     @staticmethod
     def forward(
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
-        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law,
+        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law, wide: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         rows, k = theta.shape
         dtype, device = feat.dtype, theta.device
         batch, kp, tp = rows // length, padded(k), round_up(length, BLOCK)
         bk, mode = power_of_two(kp), math_mode(dtype)
-        wide = pack(weight, bias, (k, k), (kp, kp), dtype)
+        wide = pack_gates(weight, bias, dtype) if wide is None else wide
         pre = mm(feat, wide.t())
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
         key = torch.empty_like(q)
@@ -170,7 +176,7 @@ class AttentionFunction(torch.autograd.Function):
         aside.join()
         dweight, dbias = unpack(dwide, (k, k), (kp, kp), 3 * k)
         return (
-            dtheta_in, dfeat, dweight, dbias, dw, dtau, None if alpha is None else dalpha, None, None, None, None
+            dtheta_in, dfeat, dweight, dbias, dw, dtau, None if alpha is None else dalpha, None, None, None, None, None
         )  # fmt: skip
 
 
@@ -184,15 +190,16 @@ def field_backward(
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
     (rows, k), kp, n = theta.shape, da.shape[1], law.harmonics
-    tile = FIELDS
-    blocks = triton.cdiv(rows, tile.rows)
+    tokens, warps = FIELD_ROWS
+    bk = power_of_two(kp)
+    blocks = triton.cdiv(rows, tokens)
     dtheta = torch.empty_like(da)
-    make = torch.empty if all(law.parts) else torch.zeros
-    partial = make(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
-    field_backward_kernel[(blocks, triton.cdiv(kp, tile.columns))](
-        df, own, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, kp, n, tile.rows, tile.columns,
-        *law.parts, law.drift, math_mode(da.dtype), num_warps=tile.warps,
-    )  # fmt: skip
+    partial = torch.empty(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
+    for n0 in range(0, n, 3):
+        field_backward_kernel[(blocks,)](
+            df, own, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, n0, kp, bk, n, min(3, n - n0), tokens,
+            *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=warps * max(1, bk // 256),
+        )  # fmt: skip
     return dtheta, partial
 
 

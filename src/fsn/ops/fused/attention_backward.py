@@ -34,70 +34,152 @@ def softmax_backward_kernel(
     tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(ds_ptr.dtype.element_ty))
 
 
+@triton.jit
+def load_fields(df_ptr, place, cols, mask, KP: tl.constexpr, HAS: tl.constexpr):
+    """Real and imaginary gradient of one harmonic's field in one row, zeros where HAS is off."""
+    if HAS:
+        re = tl.load(df_ptr + place + cols, mask=mask, other=0.0)
+        im = tl.load(df_ptr + place + KP + cols, mask=mask, other=0.0)
+        return re, im
+    else:
+        zero = tl.zeros(cols.shape, df_ptr.dtype.element_ty)
+        return zero, zero
+
+
+@triton.jit
+def load_pair(w_ptr, part, n, k, cols, valid, N: tl.constexpr, HAS: tl.constexpr):
+    """One coefficient per column: row n of part 0..3 of w (4, N, k), zeros where HAS is off."""
+    if HAS:
+        return tl.load(w_ptr + (part * N + n) * k + cols, mask=valid, other=0.0)
+    else:
+        return tl.zeros(cols.shape, tl.float32)
+
+
+@triton.jit
+def share(re, im, c, s, w_re, w_im, sum_re, sum_im):
+    """P = dF z̄ⁿ: what it adds to the sums over tokens, and Im P Re w − Re P Im w, what it gives to θ."""
+    re = re.to(tl.float32)
+    im = im.to(tl.float32)
+    p_re = re * c + im * s
+    p_im = im * c - re * s
+    return w_re * p_im - w_im * p_re, sum_re + p_re, sum_im + p_im
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def field_backward_kernel(
     df_ptr, own_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
-    M, T, TP, k,
-    KP: tl.constexpr, N: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+    M, T, TP, k, n0,
+    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, HN: tl.constexpr, ROWS: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
-    DRIFT: tl.constexpr, MATH: tl.constexpr,
+    DRIFT: tl.constexpr, ADD: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of the fields to those of the coefficients and of θ.
+    """From the gradient of the fields to those of the coefficients and of θ, for HN ≤ 3 harmonics from n0 on.
 
-    θ_u meets the fields twice, in F_u through w0 and in F_{u−1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_{u−1} z̄_uⁿ
-    summed over tokens, dw0⁽ⁿ⁾ = Σ P0 and dw1⁽ⁿ⁾ = Σ P1; and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same for w1).
+    θ_u meets the fields twice, in F_u through w0 and in F_{u−1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_{u−1} z̄_uⁿ,
+    dw0⁽ⁿ⁾ = Σ_u P0, dw1⁽ⁿ⁾ = Σ_u P1 and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same with P1 and w1).
 
-    df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums over
-    BR tokens for w0 re, im, w1 re, im, and for the drift's constant.
+    A program walks down ROWS tokens, one after the other. Each thread owns its columns, so sums over tokens stay in its
+    registers; the row before is still there from the last step, the row after is already on its way.
+
+    df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums for
+    w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to (later harmonics).
     """
     pid = tl.program_id(0).to(tl.int64)
-    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    cols = tl.arange(0, BK)
     valid = cols < k
     inside = cols < KP
-    rows = pid * BR + tl.arange(0, BR)
-    t = rows % T
-    mask = (rows < M)[:, None] & valid[None, :]
-    before = mask & (t > 0)[:, None]
-    s1, c1 = sincos(tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0), MATH)
-    c, s = c1, s1
-    grad = tl.zeros((BR, BC), tl.float32)
-    src = df_ptr + (rows // T * TP + t)[:, None] * (2 * N * KP) + cols[None, :]
-    out = partial_ptr + pid * ((4 * N + 1) * KP) + cols
-    for n in range(N):
-        if HAS0:
-            re = tl.load(src, mask=mask, other=0.0).to(tl.float32)
-            im = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
-            p_re = re * c + im * s
-            p_im = im * c - re * s
-            turn = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :] * p_im
-            if HAS0I:
-                turn -= tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :] * p_re
-            grad += (n + 1) * turn
-            tl.store(out + n * KP, tl.sum(p_re, axis=0), mask=inside)
-            tl.store(out + (N + n) * KP, tl.sum(p_im, axis=0), mask=inside)
+    wide: tl.constexpr = 2 * N * KP
+    row = pid * ROWS
+    zero = tl.zeros((BK,), tl.float32)
+    w0a_re = load_pair(w_ptr, 0, n0, k, cols, valid, N, HAS0)
+    w0a_im = load_pair(w_ptr, 1, n0, k, cols, valid, N, HAS0I)
+    w1a_re = load_pair(w_ptr, 2, n0, k, cols, valid, N, HAS1)
+    w1a_im = load_pair(w_ptr, 3, n0, k, cols, valid, N, HAS1I)
+    w0b_re = load_pair(w_ptr, 0, n0 + 1, k, cols, valid, N, HAS0 and HN > 1)
+    w0b_im = load_pair(w_ptr, 1, n0 + 1, k, cols, valid, N, HAS0I and HN > 1)
+    w1b_re = load_pair(w_ptr, 2, n0 + 1, k, cols, valid, N, HAS1 and HN > 1)
+    w1b_im = load_pair(w_ptr, 3, n0 + 1, k, cols, valid, N, HAS1I and HN > 1)
+    w0c_re = load_pair(w_ptr, 0, n0 + 2, k, cols, valid, N, HAS0 and HN > 2)
+    w0c_im = load_pair(w_ptr, 1, n0 + 2, k, cols, valid, N, HAS0I and HN > 2)
+    w1c_re = load_pair(w_ptr, 2, n0 + 2, k, cols, valid, N, HAS1 and HN > 2)
+    w1c_im = load_pair(w_ptr, 3, n0 + 2, k, cols, valid, N, HAS1I and HN > 2)
+    s0a_re, s0a_im, s1a_re, s1a_im = zero, zero, zero, zero
+    s0b_re, s0b_im, s1b_re, s1b_im = zero, zero, zero, zero
+    s0c_re, s0c_im, s1c_re, s1c_im = zero, zero, zero, zero
+    turn = zero
+    place = (row // T * TP + row % T) * wide + 2 * n0 * KP
+    some = valid & (row < M)
+    had = valid & (row < M) & (row % T > 0)
+    pa_re, pa_im = load_fields(df_ptr, place - wide, cols, had, KP, True)
+    pb_re, pb_im = load_fields(df_ptr, place - wide + 2 * KP, cols, had, KP, HN > 1)
+    pc_re, pc_im = load_fields(df_ptr, place - wide + 4 * KP, cols, had, KP, HN > 2)
+    th = tl.load(theta_ptr + row * k + cols, mask=some, other=0.0)
+    a_re, a_im = load_fields(df_ptr, place, cols, some, KP, True)
+    b_re, b_im = load_fields(df_ptr, place + 2 * KP, cols, some, KP, HN > 1)
+    c_re, c_im = load_fields(df_ptr, place + 4 * KP, cols, some, KP, HN > 2)
+    for i in range(ROWS):
+        now = row + i
+        after = now + 1
+        place = (after // T * TP + after % T) * wide + 2 * n0 * KP
+        some = valid & (after < M) & (i + 1 < ROWS)
+        next_th = tl.load(theta_ptr + after * k + cols, mask=some, other=0.0)
+        na_re, na_im = load_fields(df_ptr, place, cols, some, KP, True)
+        nb_re, nb_im = load_fields(df_ptr, place + 2 * KP, cols, some, KP, HN > 1)
+        nc_re, nc_im = load_fields(df_ptr, place + 4 * KP, cols, some, KP, HN > 2)
+        s1, c1 = sincos(th, MATH)
+        c, s = c1, s1
+        for _ in range(n0):
+            c, s = c * c1 - s * s1, s * c1 + c * s1
+        keep = tl.where(now % T > 0, 1.0, 0.0)
+        if ADD:
+            grad = tl.load(dtheta_ptr + now * KP + cols, mask=inside & (now < M), other=0.0).to(tl.float32)
+        else:
+            grad = zero
+        g, s0a_re, s0a_im = share(a_re, a_im, c, s, w0a_re, w0a_im, s0a_re, s0a_im)
         if HAS1:
-            re = tl.load(src - 2 * N * KP, mask=before, other=0.0).to(tl.float32)
-            im = tl.load(src - 2 * N * KP + KP, mask=before, other=0.0).to(tl.float32)
-            p_re = re * c + im * s
-            p_im = im * c - re * s
-            turn = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :] * p_im
-            if HAS1I:
-                turn -= tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :] * p_re
-            grad += (n + 1) * turn
-            tl.store(out + (2 * N + n) * KP, tl.sum(p_re, axis=0), mask=inside)
-            tl.store(out + (3 * N + n) * KP, tl.sum(p_im, axis=0), mask=inside)
-        src += 2 * KP
-        c, s = c * c1 - s * s1, s * c1 + c * s1
-    store = (rows < M)[:, None] & inside[None, :]
-    tl.store(
-        dtheta_ptr + rows[:, None] * KP + cols[None, :], grad.to(dtheta_ptr.dtype.element_ty), mask=store
-    )
-    if DRIFT:
-        weight = tl.load(own_ptr + rows, mask=rows < M, other=0.0)
-        if DRIFT == 2:
-            weight -= 1.0
-        da = tl.load(da_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-        tl.store(out + 4 * N * KP, tl.sum(da * weight[:, None], axis=0), mask=inside)
+            h, s1a_re, s1a_im = share(pa_re * keep, pa_im * keep, c, s, w1a_re, w1a_im, s1a_re, s1a_im)
+            g += h
+        grad += (n0 + 1) * g
+        if HN > 1:
+            c, s = c * c1 - s * s1, s * c1 + c * s1
+            g, s0b_re, s0b_im = share(b_re, b_im, c, s, w0b_re, w0b_im, s0b_re, s0b_im)
+            if HAS1:
+                h, s1b_re, s1b_im = share(pb_re * keep, pb_im * keep, c, s, w1b_re, w1b_im, s1b_re, s1b_im)
+                g += h
+            grad += (n0 + 2) * g
+        if HN > 2:
+            c, s = c * c1 - s * s1, s * c1 + c * s1
+            g, s0c_re, s0c_im = share(c_re, c_im, c, s, w0c_re, w0c_im, s0c_re, s0c_im)
+            if HAS1:
+                h, s1c_re, s1c_im = share(pc_re * keep, pc_im * keep, c, s, w1c_re, w1c_im, s1c_re, s1c_im)
+                g += h
+            grad += (n0 + 3) * g
+        tl.store(dtheta_ptr + now * KP + cols, grad.to(dtheta_ptr.dtype.element_ty), mask=inside & (now < M))
+        if DRIFT:
+            weight = tl.load(own_ptr + now, mask=now < M, other=0.0)
+            if DRIFT == 2:
+                weight -= 1.0
+            da = tl.load(da_ptr + now * KP + cols, mask=valid & (now < M), other=0.0)
+            turn += da.to(tl.float32) * weight
+        pa_re, pa_im, pb_re, pb_im, pc_re, pc_im = a_re, a_im, b_re, b_im, c_re, c_im
+        th, a_re, a_im, b_re, b_im, c_re, c_im = next_th, na_re, na_im, nb_re, nb_im, nc_re, nc_im
+    out = partial_ptr + pid * ((4 * N + 1) * KP) + n0 * KP + cols
+    tl.store(out, s0a_re, mask=inside)
+    tl.store(out + N * KP, s0a_im, mask=inside)
+    tl.store(out + 2 * N * KP, s1a_re, mask=inside)
+    tl.store(out + 3 * N * KP, s1a_im, mask=inside)
+    if HN > 1:
+        tl.store(out + KP, s0b_re, mask=inside)
+        tl.store(out + (N + 1) * KP, s0b_im, mask=inside)
+        tl.store(out + (2 * N + 1) * KP, s1b_re, mask=inside)
+        tl.store(out + (3 * N + 1) * KP, s1b_im, mask=inside)
+    if HN > 2:
+        tl.store(out + 2 * KP, s0c_re, mask=inside)
+        tl.store(out + (N + 2) * KP, s0c_im, mask=inside)
+        tl.store(out + (2 * N + 2) * KP, s1c_re, mask=inside)
+        tl.store(out + (3 * N + 2) * KP, s1c_im, mask=inside)
+    if not ADD:
+        tl.store(partial_ptr + pid * ((4 * N + 1) * KP) + 4 * N * KP + cols, turn, mask=inside)
 
 
 @triton.jit(do_not_specialize=COUNTS)

@@ -23,7 +23,7 @@ except ImportError:  # an interpreter-only build
 
 INTERPRETING = bool(triton.knobs.runtime.interpret) if hasattr(triton, "knobs") else False
 
-COUNTS = ["M", "B", "T", "nr", "r0", "first_row", "site", "threshold"]
+COUNTS = ["M", "B", "T", "nr", "r0", "n0", "first_row", "site", "threshold"]
 """Arguments that only count or mask: kernels are not compiled anew for each kind of value they take."""
 
 MATH_PLAIN = 0

@@ -46,16 +46,31 @@ def middle_backward_kernel(
     tl.store(dgu_ptr + src + HP, (dout * gate * sg).to(dgu_ptr.dtype.element_ty), mask=mask)
 
 
+def pack_swiglu(gate_up: Tensor, bias: Tensor, down: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """gate_up (2h, n), bias (h,), down (o, h) -> (2HP, NP + 16) with the bias in it, and (OP, HP)"""
+    hidden, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
+    outputs = down.shape[0]
+    hp, np_, op = padded(hidden), padded(inputs), padded(outputs)
+    w1 = pack(gate_up, bias, (hidden, inputs), (hp, np_), dtype)
+    return w1, pack(down, None, (outputs, hidden), (op, hp), dtype)[:, :hp]
+
+
 class SwiGLUFunction(torch.autograd.Function):
     """x (M, NP + 16) in the compute type, with its column of ones -> (M, OP) in the compute type."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gate_up: Tensor, bias: Tensor, down: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        gate_up: Tensor,
+        bias: Tensor,
+        down: Tensor,
+        packed: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         hidden, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
         outputs = down.shape[0]
         hp, np_, op = padded(hidden), x.shape[1] - ONES, padded(outputs)
-        w1 = pack(gate_up, bias, (hidden, inputs), (hp, np_), x.dtype)
-        w2 = pack(down, None, (outputs, hidden), (op, hp), x.dtype)[:, :hp]
+        w1, w2 = pack_swiglu(gate_up, bias, down, x.dtype) if packed is None else packed
         gu = mm(x, w1.t())
         rows = x.shape[0]
         middle = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
@@ -83,4 +98,4 @@ class SwiGLUFunction(torch.autograd.Function):
         dx = mm(dgu, w1)
         aside.join()
         dw1, dbias = unpack(dwide, (hidden, inputs), (hp, np_), hidden)
-        return dx, dw1, dbias, dw2[:outputs, :hidden]
+        return dx, dw1, dbias, dw2[:outputs, :hidden], None

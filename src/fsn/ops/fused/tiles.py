@@ -27,8 +27,8 @@ class Tile:
 
 
 SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
-FIELDS = Tile(32, 1, 64, 4, 1)
-"""Tokens and columns a program of the fields' backward pass handles."""
+FIELD_ROWS = (16, 4)
+"""Tokens a program of the fields' backward pass walks down, and its warps for rows of up to 256 elements."""
 
 ROWS = {
     "prepare": (256, 2),
