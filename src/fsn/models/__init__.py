@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import fused
 from .base import LanguageModel
 from .budget import PINNED_K, TARGETS, count_parameters, match_width
 from .config import (
@@ -49,6 +50,7 @@ __all__ = [
     "config_to_yaml",
     "count_parameters",
     "family_table",
+    "fused",
     "match_width",
     "preset",
     "presets",

@@ -213,7 +213,7 @@ def config_from_dict(values: dict[str, Any]) -> Config:
     assert isinstance(kind, str)
     if isinstance(rest.get("coupling"), dict):
         rest["coupling"] = _construct(Coupling, rest["coupling"])
-    return _construct(_KINDS[kind], rest)  # type: ignore[no-any-return]
+    return _construct(_KINDS[kind], rest)
 
 
 def _construct(cls: Any, values: dict[str, Any]) -> Any:

@@ -13,6 +13,8 @@ One class is the whole family: a model is a choice on four axes (coupling law, f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -122,6 +124,13 @@ class FSN(LanguageModel):
         self.readout = CoherenceReadout(
             config.vocab_size, config.k, config.readout_start, config.rounding in ("both", "logits")
         )
+
+    @property
+    def stack(self) -> Iterator[FSNLayer]:
+        """The layers, typed."""
+        for layer in self.layers:
+            assert isinstance(layer, FSNLayer)
+            yield layer
 
     def phases(self, tokens: Tensor, key: ops.DropoutKey | None = None, probe: Probe = NO_PROBE) -> Tensor:
         """The final phases, before the readout.

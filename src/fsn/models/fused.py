@@ -15,27 +15,36 @@ from torch import Tensor
 from .. import ops
 from ..nn import CouplingKernel, SwiGLU
 from ..ops import fused
-from .budget import register_size
+from .config import Config, FSNConfig
 
 if TYPE_CHECKING:
     from .fsn import FSN, FSNLayer
 
 
-def applies(model: FSN, tokens: Tensor) -> bool:
-    """Fused kernels serve lifted states without attention or hidden dropout; everything else is the reference's."""
-    config = model.config
+def serves(config: Config, device: torch.device) -> bool:
+    """Whether a model of this config runs fused on this device.
+
+    Kernels exist for lifted states without dropout on attention or hidden layer; everything else is the reference's.
+    """
     return (
-        not model.probe.active
+        isinstance(config, FSNConfig)
         and config.state == "lifted"
-        and register_size(config) == 0
         and not config.dropout_attention
         and not config.dropout_hidden
         and config.feedforward != "none"
         and config.vocab_size <= 2048
         and config.k <= 2048
-        and fused.available(tokens.device)
-        and fused.compute_dtype(model.embedding.phases) is not None
+        and fused.available(device)
+    )
+
+
+def applies(model: FSN, tokens: Tensor) -> bool:
+    """Whether this call runs fused: not while probed or compiled, and only in float32 or bfloat16 autocast."""
+    return (
+        not model.probe.active
         and not torch.compiler.is_compiling()
+        and serves(model.config, tokens.device)
+        and fused.compute_dtype(model.embedding.phases) is not None
     )
 
 
@@ -85,15 +94,17 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Te
         with aside, torch.no_grad():
             gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
             blocks: list[tuple[Tensor, Tensor] | None] = []
-            for layer in model.layers:
+            for layer in model.stack:
                 block = layer.feedforward
-                plain = type(block) is SwiGLU
-                blocks.append(pack_swiglu(block.gate_up, block.bias, block.down, dtype) if plain else None)
+                packed = None
+                if isinstance(block, SwiGLU) and type(block) is SwiGLU:
+                    packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
+                blocks.append(packed)
         theta = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
         theta, feat = FeaturesFunction.apply(theta, dtype)
         aside.join()
         shared = Pass(model, length, dtype, key, rotary, gates, blocks)
-        for i, layer in enumerate(model.layers):
+        for i, layer in enumerate(model.stack):
             theta, feat = _layer(layer, i, shared, theta, feat)
     return feat
 
@@ -102,13 +113,10 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
     """cos ωt and sin ωt for a length, made once and kept."""
     from ..ops.fused.attention import rotary_table
 
-    rates = model.layers[0].coupling.rates
-    cached: tuple[tuple[int, torch.device], tuple[Tensor, Tensor]] | None = model.__dict__.get("_rotary")
-    if cached is None or cached[0] != (length, rates.device):
-        cached = (
-            (length, rates.device),
-            rotary_table(length, ops.rotary_rates(model.config.k).to(rates.device)),
-        )
+    device = model.tau.device
+    cached = model.__dict__.get("_rotary")
+    if cached is None or cached[0] != (length, device):
+        cached = (length, device), rotary_table(length, ops.rotary_rates(model.config.k).to(device))
         model.__dict__["_rotary"] = cached
     return cached[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -66,7 +67,8 @@ def commit() -> dict[str, Any]:
             "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
         }
     except (OSError, subprocess.SubprocessError):
-        return {"commit": None, "modified": None}
+        # A copy of the tree without its history: whoever made the copy may say which commit it is.
+        return {"commit": os.environ.get("FSN_COMMIT"), "modified": None}
 
 
 def write_environment(path: Path, current: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ..errors import UserError
 from ..io import write_bytes_atomic
+from ..models import Config, config_from_dict
 from .checkpoint import Checkpoint, Checkpoints
 from .folder import RunFolder, flatten
 from .recipe import BOOKKEEPING, DURATION, Engine, Recipe
@@ -20,6 +21,7 @@ def settle(
 ) -> tuple[dict[str, Any], Literal["new", "old", "done"]]:
     """Settle the config with what the folder holds; auto choices of a run are made once and kept."""
     before = folder.read_config()
+    model = config_from_dict(whole["model"])
     asked = Recipe.from_dict(whole["recipe"])
     if before is None:
         if resume == "must":
@@ -27,7 +29,7 @@ def settle(
         settled = dataclasses.replace(
             asked,
             precision=choose_precision(asked.precision, world.device),
-            engine=choose_engine(asked.engine, world.device),
+            engine=choose_engine(asked.engine, world.device, model),
         )
         whole = {**whole, "recipe": settled.to_dict()}
         folder.write_config(whole)
@@ -42,7 +44,7 @@ def settle(
         precision=choose_precision(
             kept.precision if asked.precision == "auto" else asked.precision, world.device
         ),
-        engine=_engine_again(kept, asked, world),
+        engine=_engine_again(kept, asked, world, model),
     )
     whole = {**whole, "recipe": settled.to_dict()}
     free = {"fsn_version", "format", "preset", "corpus.name"} | {f"recipe.{n}" for n in BOOKKEEPING}
@@ -72,14 +74,14 @@ def settle(
     return whole, "old"
 
 
-def _engine_again(kept: Recipe, asked: Recipe, world: World) -> Engine:
+def _engine_again(kept: Recipe, asked: Recipe, world: World, model: Config) -> Engine:
     """The engine the run began with where this device has it; a run may move from a GPU to a CPU."""
     if asked.engine != "auto":
         return choose_engine(asked.engine, world.device)
     try:
         return choose_engine(kept.engine, world.device)
     except UserError:
-        return choose_engine("auto", world.device)
+        return choose_engine("auto", world.device, model)
 
 
 def reopen(

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..errors import UserError
+from ..models import Config, fused
 from .recipe import Engine, Precision, Recipe
 
 T = TypeVar("T")
@@ -151,9 +152,12 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
     return asked
 
 
-def choose_engine(asked: Engine, device: torch.device) -> Engine:
+def choose_engine(asked: Engine, device: torch.device, model: Config | None = None) -> Engine:
+    """``auto`` on a GPU: one CUDA graph of fused kernels where the model has them, of compiled ones otherwise."""
     if asked == "auto":
-        return "graph" if device.type == "cuda" else "eager"
+        if device.type != "cuda":
+            return "eager"
+        return "graph" if model is None or fused.serves(model, device) else "compile-graph"
     if asked.endswith("graph") and device.type != "cuda":
         raise UserError(f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU")
     return asked
