@@ -1,0 +1,369 @@
+"""How far the fused functions are from the reference: forward and every gradient, against float64.
+
+Each function here builds inputs, runs one fused autograd function and the same mathematics composed from
+``fsn.ops`` in float64, and returns the relative errors by name. They take and return plain values only, so
+that they can run in this process on a GPU or in another one under Triton's interpreter
+(``interpreter.py``).
+
+The error of a tensor is ‖fused − reference‖ / ‖reference‖. Three kinds of gradient need a larger denominator:
+
+- A scalar's gradient (τ, α, s) is a sum of one number per token, of both signs. Where they cancel, a small
+  sum of large numbers is left, and its relative error says nothing about them. The denominator is at least
+  the sum of their absolute values: errors of a share ε of each number give an error of at most ε on this
+  scale.
+- The gradients of gates and kernel are nearly scalars where k = 1. Their denominator is at least the root
+  of the sum over tokens of the squares: what the gradient is worth if the signs are random. Where k is
+  large this changes nothing.
+- A gradient that is exactly zero (a kernel's, where there is one position only) has no relative error.
+  Denominators are kept above 1e-3 of what the gradient of the output is worth, ``FLOOR`` times its norm.
+
+In bfloat16 the weights are drawn among numbers that bfloat16 has, so that packing them is exact and what is
+measured is the function, not the rounding of its arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fsn import ops
+from fsn.ops.fused import tiles
+from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table
+from fsn.ops.fused.common import ONES, padded
+from fsn.ops.fused.embedding import EmbeddingFunction
+from fsn.ops.fused.readout import ReadoutFunction
+from fsn.ops.fused.residual import Drop, FeaturesFunction, ResidualFunction
+from fsn.ops.fused.swiglu import SwiGLUFunction
+
+Errors = dict[str, float]
+FLOOR = 1e-3
+
+
+class Inputs:
+    """Draws the arguments of a case, and keeps those whose gradients are compared."""
+
+    def __init__(self, dtype: str, device: str, seed: int) -> None:
+        self.dtype, self.device = getattr(torch, dtype), torch.device(device)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.leaves: dict[str, Tensor] = {}
+        self.doubles: dict[str, Tensor] = {}
+
+    def draw(self, *shape: int, scale: float = 1.0, shift: float = 0.0, rounded: bool = True) -> Tensor:
+        x = shift + scale * torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        return x.to(self.dtype if rounded else torch.float32).float().to(self.device)
+
+    def leaf(self, name: str, value: Tensor) -> tuple[Tensor, Tensor]:
+        """A float32 leaf for the fused function and its float64 twin for the reference."""
+        self.leaves[name] = value.detach().clone().requires_grad_()
+        self.doubles[name] = value.detach().double().requires_grad_()
+        return self.leaves[name], self.doubles[name]
+
+    def gradient_errors(self, worth: dict[str, float] | None = None, floor: float = 0.0) -> Errors:
+        worth = worth or {}
+        errors = {}
+        for name, leaf in self.leaves.items():
+            reference = self.doubles[name].grad
+            assert leaf.grad is not None and reference is not None, f"no gradient for {name}"
+            assert leaf.grad.shape == leaf.shape and leaf.grad.dtype == torch.float32
+            size = max(reference.norm().item(), worth.get(name, 0.0), floor)
+            errors[f"d{name}"] = relative(leaf.grad, reference, size)
+        return errors
+
+
+def relative(value: Tensor, reference: Tensor, size: float | None = None) -> float:
+    """‖value − reference‖ over ‖reference‖ or the size given; infinite where anything is not finite."""
+    if not torch.isfinite(value).all():
+        return float("inf")
+    distance = (value.detach().double() - reference.detach()).norm().item()
+    size = reference.norm().item() if size is None else size
+    return distance / size if size > 0 else distance
+
+
+@contextlib.contextmanager
+def chunks_of(rows: int | None) -> Iterator[None]:
+    """Attention in chunks of so many query rows, to reach the path of long sequences with short ones."""
+    before = tiles.CHUNK
+    tiles.CHUNK = before if rows is None else rows
+    try:
+        yield
+    finally:
+        tiles.CHUNK = before
+
+
+def pairs(w: Tensor, there: list[bool]) -> tuple[ops.Pair | None, ops.Pair | None]:
+    """w0 and w1 from (4, ...): re, im, re, im, with None for what is not there."""
+    w0 = ops.Pair(w[0], w[1] if there[1] else None) if there[0] else None
+    w1 = ops.Pair(w[2], w[3] if there[3] else None) if there[2] else None
+    return w0, w1
+
+
+def spread_out(scalar: Tensor, *shape: int) -> Tensor:
+    """One copy of a scalar per token, so that their gradients are the parts its gradient is the sum of."""
+    return scalar.detach().expand(shape).clone().requires_grad_()
+
+
+def pad_columns(x: Tensor, width: int) -> Tensor:
+    return F.pad(x, (0, width - x.shape[-1]))
+
+
+def with_ones(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """[x, 1] as SwiGLU reads it: x (M, n) -> (M, NP + 16)"""
+    wide = padded(x.shape[1])
+    ones = torch.zeros(x.shape[0], ONES, device=x.device)
+    ones[:, 0] = 1.0
+    return torch.cat((pad_columns(x, wide), ones), dim=1).to(dtype)
+
+
+def attention(
+    T: int,
+    k: int,
+    N: int,
+    batch: int = 2,
+    dtype: str = "float32",
+    device: str = "cpu",
+    seed: int = 0,
+    parts: str = "w0 im0 w1 im1",
+    frame: str = "co-rotating",
+    gate: str = "signed",
+    bound: bool = True,
+    round_scores: bool = False,
+    chunk: int | None = None,
+    spread: float | None = None,
+) -> Errors:
+    """The attention half, θ + bound(gate ⊙ coupling(θ)), from the features on.
+
+    ``spread`` is the standard deviation σ of the phases. A token's coherence with itself is k, with others
+    about k exp(−σ²), and τ = √k: by default σ² = 2/√k, so that attention is neither even nor all on the
+    diagonal.
+    """
+    spread = (2 * k**-0.5) ** 0.5 if spread is None else spread
+    inputs = Inputs(dtype, device, seed)
+    there = [part in parts.split() for part in ("w0", "im0", "w1", "im1")]
+    theta, theta64 = inputs.leaf("theta", inputs.draw(batch * T, k, scale=spread, rounded=False))
+    weight, weight64 = inputs.leaf("weight", inputs.draw(3 * k, 2 * k, scale=0.3 * (2 * k) ** -0.5))
+    bias, bias64 = inputs.leaf("bias", inputs.draw(3 * k, scale=0.3, shift=1.0))
+    w, w64 = inputs.leaf("w", inputs.draw(4, N, k, scale=0.5))
+    with torch.no_grad():
+        absent = torch.tensor([not p for p in there], device=w.device)
+        w[absent], w64[absent] = 0, 0
+    tau, tau64 = inputs.leaf("tau", torch.tensor(k**0.5, device=device))
+    alpha, alpha64 = inputs.leaf("alpha", torch.tensor(-2.5, device=device)) if bound else (None, None)
+    rates = ops.rotary_rates(k).to(device)
+    law = Law(N, there[0], there[1], there[2], there[3], frame, round_scores, 2 if gate == "positive" else 1)
+    grad_state, grad_copy = inputs.draw(batch * T, k), inputs.draw(batch * T, k)
+
+    state, feat = FeaturesFunction.apply(theta, inputs.dtype)
+    with chunks_of(chunk):
+        new, copy = AttentionFunction.apply(
+            state, feat, weight, bias, w, tau, alpha, *rotary_table(T, rates), T, law
+        )
+        ((new * grad_state).sum() + (copy[:, :k].float() * grad_copy).sum()).backward()
+
+    phases = theta64.view(batch, T, k)
+    raw = F.linear(ops.phase_features(phases), weight64, bias64)
+    raw.retain_grad()
+    query, key, value = raw.split(k, dim=-1)
+    value = F.softplus(value) if gate == "positive" else value
+    tau_t = spread_out(tau64, batch, T, 1)
+    alpha_t = None if alpha64 is None else spread_out(alpha64, batch, T, 1)
+    scores = ops.coherence_scores(phases, ops.normalise_gate(query), ops.normalise_gate(key), rates, tau_t)
+    weights, w_t = ops.causal_softmax(scores), w64.detach()[:, None, None].expand(4, batch, T, N, k).clone()
+    w_t.requires_grad_()
+    total = ops.aggregate_fields(weights, ops.fields(phases, *pairs(w_t, there), N))
+    update = ops.contract_fields(phases, total)
+    constant = ops.drift(weights, *pairs(w64, there), frame)
+    update = value * (update if constant is None else update + constant)
+    if alpha_t is not None:
+        update = ops.norm_matched_tanh(update, alpha_t)
+    new64 = (phases + update).flatten(0, 1)
+    grad = grad_state.double() + grad_copy.double()
+    (new64 * grad).sum().backward()
+
+    assert tau_t.grad is not None and raw.grad is not None and w_t.grad is not None
+    tau64.grad = tau_t.grad.sum()
+    per_token = raw.grad.norm().item()
+    worth = {"tau": tau_t.grad.abs().sum().item(), "bias": per_token, "weight": per_token * k**0.5}
+    worth["w"] = w_t.grad.norm().item()
+    through_fields = w_t.grad.sum(dim=(1, 2))
+    w64.grad = through_fields if w64.grad is None else w64.grad + through_fields
+    if alpha_t is not None and alpha64 is not None:
+        assert alpha_t.grad is not None
+        alpha64.grad, worth["alpha"] = alpha_t.grad.sum(), alpha_t.grad.abs().sum().item()
+    errors = {
+        "state": relative(new, new64),
+        "copy": relative(copy[:, :k], new64),
+        "update": relative(
+            new - theta, update.flatten(0, 1), max(update.norm().item(), 0.1 * new64.norm().item())
+        ),
+    }
+    gradient = w.grad
+    assert gradient is not None
+    gradient[absent] = 0  # of coefficients that do not exist; whoever stacks them drops it
+    return errors | inputs.gradient_errors(worth, FLOOR * grad.norm().item())
+
+
+def residual(
+    T: int,
+    k: int,
+    batch: int = 2,
+    dtype: str = "float32",
+    device: str = "cpu",
+    seed: int = 0,
+    bound: bool = True,
+    dropout: float = 0.0,
+    scale: float = 1.0,
+    outputs: str = "state features",
+) -> Errors:
+    """θ + bound(dropout(x)) and the features of the result."""
+    inputs = Inputs(dtype, device, seed)
+    theta, theta64 = inputs.leaf("theta", inputs.draw(batch * T, k, rounded=False))
+    x, x64 = inputs.leaf("x", inputs.draw(batch * T, k, scale=scale))
+    alpha, alpha64 = inputs.leaf("alpha", torch.tensor(3.0, device=device)) if bound else (None, None)
+    grad_state = inputs.draw(batch * T, k) * ("state" in outputs)
+    grad_features = inputs.draw(batch * T, 2 * k) * ("features" in outputs)
+    counter = torch.tensor(2**33 + 12345, device=device)
+    drop = Drop(dropout, 6, counter, 3) if dropout else None
+
+    wide = padded(k)
+    new, feat = ResidualFunction.apply(theta, pad_columns(x, wide).to(inputs.dtype), alpha, T, drop)
+    both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
+    loss = theta.new_zeros(())
+    if "state" in outputs:
+        loss = loss + (new * grad_state).sum()
+    if "features" in outputs:
+        loss = loss + (both * grad_features).sum()
+    loss.backward()
+
+    update = x64.view(batch, T, k)
+    if dropout:
+        update = ops.dropout(update, dropout, ops.DropoutKey(counter, 3), 6)
+    alpha_t = None
+    if alpha64 is not None:
+        alpha_t = spread_out(alpha64, batch, T, 1)
+        update = ops.norm_matched_tanh(update, alpha_t)
+    new64 = theta64 + update.flatten(0, 1)
+    both64 = ops.phase_features(new64)
+    ((new64 * grad_state.double()).sum() + (both64 * grad_features.double()).sum()).backward()
+    worth: dict[str, float] = {}
+    if alpha_t is not None and alpha64 is not None:
+        assert alpha_t.grad is not None
+        alpha64.grad, worth["alpha"] = alpha_t.grad.sum(), alpha_t.grad.abs().sum().item()
+    errors = {"state": relative(new, new64), "features": relative(both, both64)}
+    return errors | inputs.gradient_errors(worth)
+
+
+def swiglu(
+    rows: int, k: int, hidden: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
+) -> Errors:
+    """down( SiLU(gate x + b) ⊙ up x )"""
+    inputs = Inputs(dtype, device, seed)
+    x, x64 = inputs.leaf("x", inputs.draw(rows, k))
+    gate_up, gate_up64 = inputs.leaf("gate_up", inputs.draw(2 * hidden, k, scale=k**-0.5))
+    bias, bias64 = inputs.leaf("bias", inputs.draw(hidden, scale=0.3))
+    down, down64 = inputs.leaf("down", inputs.draw(k, hidden, scale=hidden**-0.5))
+    grad = inputs.draw(rows, k)
+    out = SwiGLUFunction.apply(with_ones(x, inputs.dtype), gate_up, bias, down)[:, :k].float()
+    (out * grad).sum().backward()
+    gate, up = (x64 @ gate_up64.mT).chunk(2, dim=-1)
+    out64 = ops.swiglu(gate, up, bias64) @ down64.mT
+    (out64 * grad.double()).sum().backward()
+    return {"out": relative(out, out64)} | inputs.gradient_errors()
+
+
+def readout(
+    rows: int,
+    k: int,
+    symbols: int,
+    dtype: str = "float32",
+    device: str = "cpu",
+    seed: int = 0,
+    keep: bool = True,
+) -> Errors:
+    """Cross-entropy of s · coherence with prototypes, from θ on."""
+    inputs = Inputs(dtype, device, seed)
+    theta, theta64 = inputs.leaf("theta", inputs.draw(rows, k, rounded=False))
+    prototypes, prototypes64 = inputs.leaf("prototypes", inputs.draw(symbols, k, rounded=False))
+    scale, scale64 = inputs.leaf("scale", torch.tensor(1.5 * k**-0.5, device=device))
+    targets = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
+    grad = inputs.draw(rows).abs()
+    _, feat = FeaturesFunction.apply(theta, inputs.dtype)
+    loss = ReadoutFunction.apply(feat, ops.phase_features(prototypes), scale, None, targets, 2, keep)
+    (loss * grad).sum().backward()
+    scale_t = spread_out(scale64, rows, 1)
+    logits = scale_t * ops.coherences(theta64[None], prototypes64)[0]
+    loss64 = ops.cross_entropy(logits[None], targets[None])[0]
+    (loss64 * grad.double()).sum().backward()
+    assert scale_t.grad is not None
+    scale64.grad = scale_t.grad.sum()
+    return {"loss": relative(loss, loss64)} | inputs.gradient_errors(
+        {"scale": scale_t.grad.abs().sum().item()}
+    )
+
+
+def linear_readout(
+    rows: int, n: int, symbols: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
+) -> Errors:
+    """The same function as a linear head: cross-entropy of x Wᵀ + b."""
+    inputs = Inputs(dtype, device, seed)
+    x, x64 = inputs.leaf("x", inputs.draw(rows, n))
+    weight, weight64 = inputs.leaf("weight", inputs.draw(symbols, n, scale=n**-0.5))
+    bias, bias64 = inputs.leaf("bias", inputs.draw(symbols, rounded=False))
+    targets = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
+    grad = inputs.draw(rows).abs()
+    loss = ReadoutFunction.apply(with_ones(x, inputs.dtype), weight, None, bias, targets, 1, True)
+    (loss * grad).sum().backward()
+    loss64 = ops.cross_entropy((x64 @ weight64.mT + bias64)[None], targets[None])[0]
+    (loss64 * grad.double()).sum().backward()
+    return {"loss": relative(loss, loss64)} | inputs.gradient_errors()
+
+
+def embedding(
+    rows: int, k: int, symbols: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
+) -> Errors:
+    """A table's rows by token, and the features of them."""
+    inputs = Inputs(dtype, device, seed)
+    table, table64 = inputs.leaf("table", inputs.draw(symbols, k, rounded=False))
+    tokens = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
+    grad_state, grad_features = inputs.draw(rows, k), inputs.draw(rows, 2 * k)
+    state, feat = FeaturesFunction.apply(EmbeddingFunction.apply(table, tokens, inputs.dtype), inputs.dtype)
+    wide = padded(k)
+    both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
+    ((state * grad_state).sum() + (both * grad_features).sum()).backward()
+    state64 = table64[tokens]
+    both64 = ops.phase_features(state64)
+    ((state64 * grad_state.double()).sum() + (both64 * grad_features.double()).sum()).backward()
+    errors = {"state": relative(state, state64), "features": relative(both, both64)}
+    return errors | inputs.gradient_errors()
+
+
+def dropout_masks(
+    rate: float,
+    counter: int,
+    site: int,
+    first_row: int,
+    T: int = 7,
+    k: int = 5,
+    batch: int = 3,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Which elements the fused residual keeps, forward and backward, and which the reference keeps."""
+    count = torch.tensor(counter, device=device)
+    x = torch.ones(batch * T, padded(k), device=device, requires_grad=True)
+    theta = torch.zeros(batch * T, k, device=device)
+    new, _ = ResidualFunction.apply(theta, x, None, T, Drop(rate, site, count, first_row))
+    new.sum().backward()
+    key = ops.DropoutKey(count, first_row)
+    reference = ops.dropout(torch.ones(batch, T, k, device=device), rate, key, site).view(batch * T, k)
+    assert x.grad is not None
+    masks = {"forward": new.detach(), "backward": x.grad[:, :k], "reference": reference}
+    return {name: (mask != 0).int().flatten().tolist() for name, mask in masks.items()}
+
+
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (attention, residual, swiglu, readout, linear_readout, embedding)
+}

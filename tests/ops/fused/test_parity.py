@@ -1,0 +1,113 @@
+"""Every fused function against the same mathematics in float64: forward and every gradient.
+
+The same cases run under Triton's interpreter, small and everywhere, and compiled on a GPU, on a grid of
+sizes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fsn.ops.fused import tiles
+from tests.ops.fused import interpreter as other
+
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}
+DTYPES = list(TOLERANCE)
+PARITY = "tests.ops.fused.parity"
+
+
+def check(errors: dict[str, float], dtype: str) -> None:
+    wrong = {name: f"{error:.1e}" for name, error in errors.items() if not error < TOLERANCE[dtype]}
+    assert errors and not wrong, f"beyond {TOLERANCE[dtype]:.0e}: {wrong}"
+
+
+def name(case: tuple[str, dict[str, Any]]) -> str:
+    function, arguments = case
+    return "-".join([function, *(f"{k}={v}" for k, v in arguments.items())]).replace(" ", "+")
+
+
+def attention(T: int, k: int, N: int, **more: Any) -> tuple[str, dict[str, Any]]:
+    return "attention", {"T": T, "k": k, "N": N, **more}
+
+
+SMALL = [
+    attention(17, 17, 2),
+    attention(1, 5, 2),
+    attention(2, 1, 1, batch=4),
+    attention(9, 5, 5, frame="rest"),
+    attention(9, 5, 3, parts="w0 w1", gate="positive"),
+    attention(9, 5, 1, parts="w0", bound=False),
+    attention(9, 5, 2, parts="w1 im1"),
+    attention(9, 5, 2, parts="w1 im1", frame="rest"),
+    attention(9, 5, 2, parts="w0 im0", gate="positive", bound=False),
+    attention(9, 5, 2, round_scores=True, batch=4),
+    attention(70, 3, 1, batch=1),
+    attention(270, 2, 1, batch=1),
+    attention(130, 3, 2, chunk=64, batch=1),
+    ("residual", {"T": 9, "k": 17}),
+    ("residual", {"T": 9, "k": 17, "bound": False, "dropout": 0.25}),
+    ("residual", {"T": 5, "k": 17, "dropout": 0.25}),
+    ("residual", {"T": 5, "k": 16, "scale": 1e-4, "outputs": "state"}),
+    ("residual", {"T": 5, "k": 5, "scale": 30.0, "outputs": "features"}),
+    ("swiglu", {"rows": 40, "k": 17, "hidden": 35}),
+    ("readout", {"rows": 37, "k": 17, "symbols": 41}),
+    ("readout", {"rows": 37, "k": 17, "symbols": 41, "keep": False}),
+    ("linear_readout", {"rows": 37, "n": 17, "symbols": 41}),
+    ("embedding", {"rows": 50, "k": 17, "symbols": 41}),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", SMALL, ids=name)
+def test_in_the_interpreter(interpreter: other.Interpreter, case: tuple[str, Any], dtype: str) -> None:
+    function, arguments = case
+    check(interpreter(f"{PARITY}:{function}", dtype=dtype, **arguments), dtype)
+
+
+def rows(T: int) -> int:
+    """Sequences in a batch: more of the short ones, so that there is something to average over."""
+    return max(2, 64 // T)
+
+
+LENGTHS = {1: (1, 63, 511), 17: (2, 255, 1024), 176: (17, 256, 257), 511: (63, 255, 1024)}
+HARMONICS = {1: 1, 17: 2, 176: 3, 511: 5}
+LARGE = [
+    *(attention(T, k, HARMONICS[k], batch=rows(T)) for k, lengths in LENGTHS.items() for T in lengths),
+    attention(1500, 17, 2, batch=2),
+    attention(1500, 176, 3, batch=1),
+    attention(255, 17, 2, frame="rest"),
+    attention(255, 17, 2, parts="w0 w1", gate="positive"),
+    attention(255, 17, 1, parts="w0", bound=False),
+    attention(255, 17, 3, parts="w1 im1"),
+    attention(255, 17, 2, parts="w0 im0", frame="rest"),
+    *(("residual", {"T": 255, "k": k}) for k in HARMONICS),
+    ("residual", {"T": 255, "k": 176, "dropout": 0.1}),
+    ("residual", {"T": 255, "k": 176, "bound": False}),
+    *(("swiglu", {"rows": 510, "k": k, "hidden": 2 * k}) for k in HARMONICS),
+    *(("readout", {"rows": 510, "k": k, "symbols": 205}) for k in HARMONICS),
+    ("readout", {"rows": 510, "k": 176, "symbols": 2048, "keep": False}),
+    ("linear_readout", {"rows": 510, "n": 120, "symbols": 205}),
+    *(("embedding", {"rows": 2040, "k": k, "symbols": 205}) for k in HARMONICS),
+]
+
+
+def test_the_grid_has_every_size_that_was_promised() -> None:
+    sizes = [arguments for function, arguments in LARGE if function == "attention"]
+    assert {s["T"] for s in sizes} >= {1, 2, 17, 63, 255, 256, 257, 511, 1024}
+    assert {s["k"] for s in sizes} == {1, 17, 176, 511}
+    assert {s["N"] for s in sizes} == {1, 2, 3, 5}
+    assert max(s["T"] for s in sizes) > tiles.CHUNK
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", LARGE, ids=name)
+def test_on_a_gpu(case: tuple[str, Any], dtype: str) -> None:
+    from tests.ops.fused import parity
+
+    assert torch.get_float32_matmul_precision() == "highest"
+    function, arguments = case
+    check(parity.FUNCTIONS[function](dtype=dtype, device="cuda", **arguments), dtype)
