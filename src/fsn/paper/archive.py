@@ -1,0 +1,95 @@
+"""Keeping a run for good: ``results/NAME`` holds what tables, figures and readers need of it.
+
+results/NAME/
+  config.yaml  metrics.jsonl  environment.json  log.txt  DONE    what it was and how it went
+  best.safetensors                                              the weights of its best epoch
+  token_losses.npz                                              optional: bits of every copy-depth target
+  last/                                                         optional: all a resume needs
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from fsn.errors import UserError
+from fsn.io import write_text_atomic
+from fsn.measure import load_runs
+from fsn.paper.bench import Bench
+from fsn.paper.library import Library, epochs_of
+from fsn.paper.scales import scale_named
+from fsn.paper.tokens import FILE, store_losses
+from fsn.train import Run, load_run
+from fsn.train.plateau import same_but_seed
+
+KEPT = ("config.yaml", "metrics.jsonl", "environment.json", "log.txt", "best.safetensors", "DONE", FILE)
+TEXTS = ("environment.json", "log.txt")
+
+
+def archive_run(folder: Path, results: Path, name: str | None = None, resume_state: bool = False) -> Path:
+    """Copy a run folder to ``results/NAME``; a later state of the same run replaces an earlier one.
+
+    Names of folders on this machine are taken out of log and environment.
+    """
+    run = load_runs([folder], comparable=False)[0]
+    if not run.epochs and not run.warnings:
+        raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
+    target = results / (name or run.folder.resolve().name)
+    _check_target(run, target)
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=results, prefix=".archive-") as scratch:
+        copy = Path(scratch) / "run"
+        copy.mkdir()
+        for file in KEPT:
+            if (run.folder / file).is_file():
+                shutil.copyfile(run.folder / file, copy / file)
+        for file in TEXTS:
+            if (copy / file).is_file():
+                _without_folders(copy / file, run.folder)
+        if resume_state:
+            if not (run.folder / "last").is_dir():
+                raise UserError(f"{folder} has no resume state in last/; archive it without --resume-state")
+            shutil.copytree(run.folder / "last", copy / "last")
+        if target.exists():
+            target.rename(Path(scratch) / "before")
+        copy.rename(target)
+    return target
+
+
+def _check_target(run: Run, target: Path) -> None:
+    if not target.exists():
+        return
+    if target.resolve() == run.folder.resolve():
+        raise UserError(f"{target} is the archive itself; give the folder of the run")
+    before = load_run(target)
+    same = same_but_seed(run.config, before.config) and run.recipe.seed == before.recipe.seed
+    if not same:
+        raise UserError(f"{target} holds another run; choose a name with --name")
+    if epochs_of(run) < epochs_of(before):
+        raise UserError(
+            f"{target} has {epochs_of(before)} epochs and {run.folder} has {epochs_of(run)}; the longer "
+            "one is kept"
+        )
+
+
+def _without_folders(file: Path, folder: Path) -> None:
+    text = file.read_text(encoding="utf-8", errors="replace")
+    for path in {folder.resolve(), folder.absolute(), *folder.resolve().parents, Path.cwd(), Path.home()}:
+        if len(path.parts) > 2:
+            text = text.replace(f"{path}/", "").replace(str(path), path.name)
+    write_text_atomic(file, text)
+
+
+def add_losses(target: Path, scale: str = "paper", device: str = "auto", cache: Path | None = None) -> bool:
+    """Measure every copy-depth target under an archived run's best weights and keep the losses beside them.
+
+    Only runs of a role's text and of the copy-depth window length have such targets.
+    """
+    run = load_run(target)
+    bench = Bench(Library.open(scale_named(scale), [target]), device=device, cache=cache)
+    role = bench.scale.role_of(run.config["corpus"])
+    if role is None or run.recipe.length != bench.scale.length(256):
+        return False
+    store_losses(target, bench.corpus(role).sha256, bench.battery(role), bench.losses(run, role))
+    return True

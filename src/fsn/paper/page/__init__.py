@@ -1,0 +1,141 @@
+"""The registry as one self-contained page: tables, figures, claims to filter, a kernel to play with."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from fsn.measure import Table
+from fsn.paper.claims import FAILS, HOLDS, NOT_RUN
+from fsn.paper.item import Item, Result
+from fsn.paper.rows import MISSING, Row, cells
+from fsn.paper.values import source
+from fsn.paper.writing import WORDS, Report, groups, runs_table, summary
+from fsn.report import asset, escape, page, table
+
+PACKAGE = "fsn.paper.page"
+LONG_ITEM, LONG_GROUP = 40, 8
+"""Groups of more rows than this are folded in items of more rows than that."""
+
+HEADINGS = ("", "paper", "ours", "difference", "seeds", "remark")
+KINDS = {HOLDS: "holds", FAILS: "fails", NOT_RUN: "open"}
+
+
+def build_page(report: Report, pictures: Path) -> str:
+    """The page; ``pictures`` is where the figures were written as SVG."""
+    live: dict[str, object] = {}
+    for _, result in report.results:
+        live.update(result.live)
+    body = "\n".join(
+        [_top(report), "<main>", _claims(report), *_items(report, pictures), _end(report), "</main>"]
+    )
+    return page(
+        "Attention as frustrated synchronization: reproduction",
+        body,
+        data={"live": live},
+        styles=[asset(PACKAGE, "page.css")],
+        scripts=[asset(PACKAGE, "claims.js"), asset(PACKAGE, "kernel.js")],
+        description="Every table, figure and claim of the paper beside what was measured here.",
+    )
+
+
+def pill(state: str, words: str) -> str:
+    return f'<span class="pill {escape(state)}">{escape(words)}</span>'
+
+
+def _top(report: Report) -> str:
+    banner = f'<p class="banner">{escape(report.note)}</p>' if report.note else ""
+    contents = "".join(
+        f'<li><a href="#{item.name}">{escape(item.title)}</a> {pill(result.state, WORDS[result.state])}</li>'
+        for item, result in report.results
+    )
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report.notes)
+    return (
+        '<header class="top"><p class="eyebrow">Reproduction</p>'
+        "<h1>The paper beside what was measured</h1>"
+        f'<p class="lede">{escape(summary(report))} What has no run is shown as missing.</p>'
+        f'{banner}<p class="note">The paper: {escape(source())}.</p>{notes}'
+        f'<nav><ol class="contents"><li><a href="#claims">Claims</a></li>{contents}</ol></nav></header>'
+    )
+
+
+def _claims(report: Report) -> str:
+    lines = []
+    for one, verdict in report.judged:
+        kind = KINDS[verdict.state]
+        lines.append(
+            f'<tr data-verdict="{kind}"><td>{pill(kind, verdict.state)}</td>'
+            f'<td>{escape(one.says)} <span class="where">{escape(one.where)}</span></td>'
+            f"<td>{escape(verdict.evidence)}</td></tr>"
+        )
+    return (
+        '<section id="claims"><h2>Claims</h2><p>Sentences of the paper that a run can confirm or refute, '
+        "each "
+        "with what was measured.</p>"
+        '<div class="card"><div class="controls"><span id="claims-filter"></span><output id="claims-count">'
+        '</output></div><div class="scroll tall"><table class="claims"><thead><tr><th>verdict</th>'
+        "<th>the paper says</th><th>evidence</th></tr></thead><tbody>"
+        f"{''.join(lines)}</tbody></table></div></div></section>"
+    )
+
+
+def _items(report: Report, pictures: Path) -> list[str]:
+    return [_item(item, result, pictures) for item, result in report.results]
+
+
+def _item(item: Item, result: Result, pictures: Path) -> str:
+    parts = [
+        f'<section id="{item.name}"><p class="eyebrow">{escape(item.where)}</p><h2>{escape(item.title)}</h2>',
+        f"<p>{escape(item.about)} {pill(result.state, WORDS[result.state])}</p>",
+    ]
+    for one in result.pictures:
+        data = base64.b64encode((pictures / f"{one.name}.svg").read_bytes()).decode("ascii")
+        parts.append(
+            f'<figure class="card"><img alt="{escape(one.caption)}" src="data:image/svg+xml;base64,{data}">'
+            f'<figcaption class="note">{escape(one.caption)}</figcaption></figure>'
+        )
+    if "kernel" in result.live:
+        parts.append(asset(PACKAGE, "kernel.html"))
+    fold = len(result.rows) > LONG_ITEM
+    inside = []
+    for group, rows in groups(result.rows):
+        shown = _rows(rows)
+        if fold and len(rows) > LONG_GROUP:
+            known = sum(row.ours is not None for row in rows)
+            label = f"{escape(group)} <small>{known} of {len(rows)} rows</small>"
+            inside.append(f"<details><summary>{label}</summary>{shown}</details>")
+        else:
+            inside.append((f"<h3>{escape(group)}</h3>" if group else "") + shown)
+    parts.append(f'<div class="card">{"".join(inside)}</div>')
+    for title, extra in result.tables:
+        parts.append(f'<details class="extra"><summary>{escape(title)}</summary>{_plain(extra)}</details>')
+    parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes]
+    return "\n".join([*parts, "</section>"])
+
+
+def _rows(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        text = [escape(cell) for cell in cells(row)]
+        if row.state == MISSING:
+            text[2] = pill("missing", "missing")
+        text[5] = f'<span class="remark">{text[5]}</span>'
+        lines.append(text)
+    return f'<div class="rows">{table(HEADINGS, lines)}</div>'
+
+
+def _plain(found: Table) -> str:
+    lines = [[escape(found.cell(row, name)) for name in found.columns] for row in found.rows]
+    return table([escape(name.replace("_", " ")) for name in found.columns], lines)
+
+
+def _end(report: Report) -> str:
+    parts = []
+    if report.runs:
+        used = _plain(runs_table(report.runs))
+        parts.append(f'<section id="runs"><h2>Runs used</h2><div class="card">{used}</div></section>')
+    if report.refused:
+        reasons = "".join(f"<li>{escape(reason)}</li>" for reason in report.refused)
+        parts.append(f'<section id="refused"><h2>Runs left out</h2><ul>{reasons}</ul></section>')
+    return "\n".join(parts)

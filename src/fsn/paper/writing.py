@@ -1,0 +1,183 @@
+"""Writing results down: CSV, figures and Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsn.io import write_text_atomic
+from fsn.measure import Table
+from fsn.paper.claims import FAILS, HOLDS, NOT_RUN, Claim, Verdict, claims_table
+from fsn.paper.item import Item, Result
+from fsn.paper.rows import Row, data_table, display_table
+from fsn.paper.values import source
+from fsn.train import Run
+
+WORDS = {
+    "measured": "measured",
+    "computed": "computed, needs no run",
+    "partly": "partly measured",
+    "missing": "missing",
+}
+
+
+@dataclass
+class Report:
+    """Everything that was found at one scale."""
+
+    scale: str
+    note: str
+    results: list[tuple[Item, Result]] = field(default_factory=list)
+    judged: list[tuple[Claim, Verdict]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """How many claims hold, fail, and have not been run."""
+        return {state: sum(v.state == state for _, v in self.judged) for state in (HOLDS, FAILS, NOT_RUN)}
+
+    def rows(self) -> tuple[int, int]:
+        """Rows that were measured or computed, and all rows."""
+        rows = [row for _, result in self.results for row in result.rows]
+        return sum(row.ours is not None for row in rows), len(rows)
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
+    """``ITEM.csv``, further tables, and each picture as SVG, PNG and CSV; returns what was written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / f"{item.name}.csv"]
+    data_table(result.rows).write_csv(written[0])
+    for title, table in result.tables:
+        written.append(folder / f"{item.name}-{slug(title)}.csv")
+        table.write_csv(written[-1])
+    for picture in result.pictures:
+        from fsn.measure.plots import save
+
+        written += save(picture.draw("any"), folder / picture.name)
+        if picture.table is not None:
+            written.append(folder / f"{picture.name}-figure.csv")
+            picture.table.write_csv(written[-1])
+    return written
+
+
+def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "claims.csv"
+    claims_table(judged).write_csv(path)
+    return path
+
+
+def groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Rows by their heading, in order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.group, []).append(row)
+    return list(found.items())
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------
+
+
+def markdown_table(table: Table) -> str:
+    """A table whose line breaks cannot break the table."""
+    return table.to_markdown().replace("\r", " ")
+
+
+def item_markdown(item: Item, result: Result, pictures: str) -> str:
+    """One item as Markdown; ``pictures`` is the folder its figures are in, as a link."""
+    lines = [f"## {item.title}", "", f"*{item.where}. {WORDS[result.state].capitalize()}.* {item.about}", ""]
+    for group, rows in groups(result.rows):
+        lines += [f"**{group}**", ""] if group else []
+        lines += [markdown_table(display_table(rows))]
+    for picture in result.pictures:
+        lines += [f"![{picture.caption}]({pictures}/{picture.name}.svg)", "", f"*{picture.caption}*", ""]
+    for title, table in result.tables:
+        lines += [f"<details><summary>{title}</summary>", "", markdown_table(table), "</details>", ""]
+    lines += [f"{note}\n" for note in result.notes]
+    return "\n".join(lines)
+
+
+def claims_markdown(judged: Sequence[tuple[Claim, Verdict]]) -> str:
+    columns = ("where", "the paper says", "verdict", "evidence")
+    marks = {HOLDS: "**holds**", FAILS: "**fails**", NOT_RUN: "not run yet"}
+    rows = [dict(zip(columns, (c.where, c.says, marks[v.state], v.evidence), strict=True)) for c, v in judged]
+    return markdown_table(Table(columns, rows))
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """Which runs were used, and what they ran on."""
+    columns = ("run", "epochs", "precision", "device", "fsn", "commit")
+    rows = []
+    for run in runs:
+        about = run.environment
+        packages = about.get("packages") or {}
+        versions = f"{about.get('fsn', '?')}, torch {packages.get('torch', '?')}"
+        commit = str(about.get("commit") or "")[:10] + ("+" if about.get("modified") else "")
+        cells = (
+            run.name,
+            len(run.epochs),
+            run.config["recipe"].get("precision"),
+            about.get("device"),
+            versions,
+            commit,
+        )
+        rows.append(dict(zip(columns, cells, strict=True)))
+    return Table(columns, rows)
+
+
+def summary(report: Report) -> str:
+    """The state of the whole in two sentences."""
+    count, (known, total) = report.counts(), report.rows()
+    return (
+        f"{known} of {total} rows are measured or computed. Of {len(report.judged)} claims {count[HOLDS]} "
+        "hold, "
+        f"{count[FAILS]} fail and {count[NOT_RUN]} have not been run yet."
+    )
+
+
+def report_markdown(report: Report, pictures: str, page: str) -> str:
+    """The whole registry as one page of Markdown."""
+    command = "fsn reproduce --all" + ("" if report.scale == "paper" else f" --scale {report.scale}")
+    lines = [
+        "# Reproduction",
+        "",
+        f"Every table and figure of {source()}, with the paper's value, ours, the difference and the "
+        "number of "
+        f"seeds in the same row (found/asked). Written by `{command}`; do not edit. The same with live "
+        f"curves: [{page}]({page}).",
+        "",
+        *([f"**{report.note}**", ""] if report.note else []),
+        summary(report) + " What has no run is shown as missing, never filled in.",
+        "",
+        *(f"- {note}" for note in report.notes),
+        "",
+    ]
+    lines += [item_markdown(item, result, pictures) for item, result in report.results]
+    lines += ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
+    lines += [claims_markdown(report.judged)]
+    if report.runs:
+        lines += ["## Runs used", "", markdown_table(runs_table(report.runs))]
+    if report.refused:
+        lines += ["## Runs left out", "", *(f"- {reason}" for reason in report.refused), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write_report(report: Report, out: Path) -> list[Path]:
+    """``reproduction.md``, ``reproduction.html`` and the folder ``reproduction/`` with CSV and figures."""
+    from fsn.paper.page import build_page
+
+    folder = out / "reproduction"
+    for item, result in report.results:
+        write_item(item, result, folder)
+    write_claims(report.judged, folder)
+    markdown, page = out / "reproduction.md", out / "reproduction.html"
+    write_text_atomic(markdown, report_markdown(report, "reproduction", page.name))
+    write_text_atomic(page, build_page(report, folder))
+    return [markdown, page]
