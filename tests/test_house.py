@@ -41,16 +41,18 @@ def test_files_fit_on_a_few_screens() -> None:
 def imports(name: str, tree: ast.Module) -> set[str]:
     """The modules of this package that a file imports, as dotted names below ``fsn``."""
     here = ["fsn", *Path(name).with_suffix("").parts]
-    found = set()
+    found, attributes = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} - {"fsn"}
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fsn":
-            found |= set() if node.attr.startswith("__") else {f"fsn.{node.attr}"}
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fsn":
+            attributes |= set() if node.attr.startswith("__") else {f"fsn.{node.attr}"}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(here[: -node.level]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
             found |= {f"fsn.{alias.name}" for alias in node.names} if module == "fsn" else {module}
+    if "fsn" in found:  # `import fsn`, then what is used of it; elsewhere `fsn` is just a variable's name
+        found = found - {"fsn"} | attributes
     inside = {module.removeprefix("fsn.") for module in found if module.split(".")[0] == "fsn"}
     return {HOMES.get(module, module) for module in inside}
 
