@@ -1,0 +1,301 @@
+"""Whole models through fused kernels and through the reference: losses, gradients, training.
+
+The functions take and return plain values, so that they can run in this process on a GPU or in another one
+under Triton's interpreter (``tests/ops/fused/interpreter.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fsn
+from fsn.data import Windows, epoch_order
+from fsn.models import FSN, LanguageModel, fused
+from fsn.ops import DropoutKey
+from fsn.train.recipe import Recipe
+from fsn.train.step import Stepper
+from fsn.train.world import World, numerics
+from tests.ops.fused.parity import chunks_of, relative
+
+SYMBOLS = 29
+Gradients = dict[str, Tensor]
+
+
+@contextlib.contextmanager
+def path(which: str) -> Iterator[None]:
+    """Take the ``fused`` path, or the ``reference``."""
+    before = os.environ.get("FSN_FUSED")
+    os.environ["FSN_FUSED"] = {"fused": "1", "reference": "0"}[which]
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FSN_FUSED"]
+        else:
+            os.environ["FSN_FUSED"] = before
+
+
+def text(batch: int, length: int, device: str, seed: int = 3) -> tuple[Tensor, Tensor]:
+    """Something to learn: each symbol follows from the one before it, but for one in eight."""
+    generator = torch.Generator().manual_seed(seed)
+    successor = torch.randperm(SYMBOLS, generator=torch.Generator().manual_seed(1))
+    rows = [torch.randint(SYMBOLS, (batch,), generator=generator)]
+    for _ in range(length):
+        noise = torch.randint(SYMBOLS, (batch,), generator=generator)
+        odd = torch.rand(batch, generator=generator) < 0.125
+        rows.append(torch.where(odd, noise, successor[rows[-1]]))
+    tokens = torch.stack(rows, dim=1).to(device)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def build(family: str, device: str, steps: int = 0, **overrides: Any) -> LanguageModel:
+    """A model with random weights, or with weights that the reference has trained for a few steps."""
+    torch.manual_seed(5)
+    overrides = {"layers": 2, "k": 17} | overrides
+    model = fsn.build(f"{family}-1m", vocab_size=SYMBOLS, **overrides).to(device).train()
+    if steps:
+        train(model, steps, "reference", device)
+    else:
+        scatter(model)
+    return model
+
+
+@torch.no_grad()
+def scatter(model: LanguageModel) -> None:
+    """Move every parameter away from its start, to where a layer neither does nothing nor turns all phases.
+
+    Phases are spread so that attention is neither even nor all on the diagonal. The bounds' α start at 2π:
+    with random weights that lets each layer move phases by radians, and any error with them; here they are
+    about one.
+    """
+    generator = torch.Generator().manual_seed(7)
+    width = (2 * model.config.k**-0.5) ** 0.5 if isinstance(model, FSN) else 1.0
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+        if name == "embedding.phases" or name == "readout.prototypes":
+            parameter.copy_(width * noise)
+        elif "kernel" in name:
+            parameter.add_(0.3 * noise)
+        elif name == "gates.weight":
+            parameter.copy_(0.3 * parameter.shape[1] ** -0.5 * noise)
+        elif name.endswith("alpha"):
+            parameter.copy_(1.0 + 0.2 * noise.tanh())
+        elif parameter.dim() <= 1:
+            parameter.mul_(1 + 0.2 * noise.tanh()).add_(0.1 * noise)
+
+
+def train(
+    model: LanguageModel, steps: int, which: str, device: str, batch: int = 8, length: int = 32
+) -> list[float]:
+    """Plain AdamW in float32; the losses."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    with path(which):
+        for step in range(steps):
+            tokens, targets = text(batch, length, device, seed=100 + step)
+            optimizer.zero_grad()
+            loss = model.loss(tokens, targets).mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+def gradients(
+    model: LanguageModel, tokens: Tensor, targets: Tensor, dtype: str, key: DropoutKey | None = None
+) -> tuple[Tensor, Gradients]:
+    """Losses (B, T), and the gradients of their mean."""
+    model.zero_grad()
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+        losses = model.loss(tokens, targets, dropout_key=key)
+    losses.mean().backward()
+    return losses.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def compare(
+    family: str,
+    dtype: str = "float32",
+    device: str = "cpu",
+    T: int = 12,
+    batch: int = 2,
+    steps: int = 0,
+    chunk: int | None = None,
+    **overrides: Any,
+) -> dict[str, list[float]]:
+    """Errors against float64 by name: of the fused path, and of the reference in the same precision.
+
+    ``gradient`` is all of it as one vector. Scalars (τ, α, s) count there alone: each is a sum with
+    cancellation, whose own error is an accident. Errors are relative to the norm of what they are errors
+    of, but at least to 1e-3 of the whole gradient's norm.
+    """
+    model = build(family, device, steps, **overrides)
+    tokens, targets = text(batch, T, device)
+    key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
+    with path("fused"), chunks_of(chunk):
+        assert isinstance(model, FSN) and fused.applies(model, tokens)
+        losses, grads = gradients(model, tokens, targets, dtype, key)
+    with path("reference"):
+        plain_losses, plain_grads = gradients(model, tokens, targets, dtype, key)
+        exact_losses, exact = gradients(model.double(), tokens, targets, "float64", key)
+    assert grads.keys() == exact.keys()
+    errors = {"loss": [relative(losses, exact_losses), relative(plain_losses, exact_losses)]}
+    groups = {name: [name] for name, g in exact.items() if g.dim()} | {"gradient": list(exact)}
+    floor = 1e-3 * together(exact, groups["gradient"]).norm().item()
+    for group, names in groups.items():
+        reference = together(exact, names)
+        size = max(reference.norm().item(), floor)
+        errors[group] = [relative(together(g, names), reference, size) for g in (grads, plain_grads)]
+    return errors
+
+
+def together(tensors: Gradients, names: list[str]) -> Tensor:
+    return torch.cat([tensors[name].flatten() for name in names])
+
+
+@contextlib.contextmanager
+def poison() -> Iterator[list[int]]:
+    """Fill all memory that is asked for without a value with NaN; yields the count of such tensors."""
+    plain = {name: getattr(torch, name) for name in ("empty", "empty_like", "empty_strided")}
+    filled = [0]
+
+    def poisoned(make: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            tensor: Tensor = make(*args, **kwargs)
+            if tensor.is_floating_point():
+                tensor.detach().fill_(float("nan"))
+                filled[0] += 1
+            return tensor
+
+        return call
+
+    try:
+        for name, make in plain.items():
+            setattr(torch, name, poisoned(make))
+        yield filled
+    finally:
+        for name, make in plain.items():
+            setattr(torch, name, make)
+
+
+def same_bits(
+    family: str,
+    dtype: str = "float32",
+    device: str = "cpu",
+    T: int = 12,
+    batch: int = 2,
+    chunk: int | None = None,
+    poisoned: bool = False,
+    **overrides: Any,
+) -> dict[str, Any]:
+    """The fused path twice, the second time perhaps with poisoned memory: which results differ in any bit?"""
+    model = build(family, device, **overrides)
+    tokens, targets = text(batch, T, device)
+    key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
+    with path("fused"), chunks_of(chunk):
+        first_losses, first = gradients(model, tokens, targets, dtype, key)
+        with poison() if poisoned else contextlib.nullcontext([0]) as filled:
+            losses, grads = gradients(model, tokens, targets, dtype, key)
+    results = {name: (first[name], grads[name]) for name in first} | {"loss": (first_losses, losses)}
+    return {
+        "filled": filled[0],
+        "results": len(results),
+        "different": [name for name, (a, b) in results.items() if not torch.equal(a, b)],
+        "not finite": [name for name, (_, b) in results.items() if not torch.isfinite(b).all()],
+    }
+
+
+def logits_and_losses(
+    family: str, dtype: str = "float32", device: str = "cpu", **overrides: Any
+) -> dict[str, float]:
+    """The other way into a model: fused logits beside the reference's, and fused losses beside those logits."""
+    model = build(family, device, **overrides).eval()
+    tokens, targets = text(2, 12, device)
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
+        with path("reference"):
+            expected = model(tokens)
+        with path("fused"):
+            logits, losses = model(tokens, targets=targets)
+            alone = model.loss(tokens, targets)
+    return {
+        "logits": relative(logits, expected.double()),
+        "losses": relative(alone, losses.double()),
+    }
+
+
+def short_training(steps: int, device: str = "cpu", **overrides: Any) -> dict[str, list[float]]:
+    """The same training twice, from the same start: losses of the fused path and of the reference."""
+    losses = {}
+    for which in ("fused", "reference"):
+        torch.manual_seed(5)
+        model = fsn.build("fsn-1m", vocab_size=SYMBOLS, **overrides).to(device).train()
+        losses[which] = train(model, steps, which, device, batch=2, length=8)
+    return losses
+
+
+def fallback(family: str, dtype: str = "float32", **overrides: Any) -> dict[str, Any]:
+    """A model that has no kernels, asked to run fused: it runs, and it is the reference to the bit."""
+    model = build(family, "cpu", **overrides)
+    tokens, targets = text(2, 6, "cpu")
+    key = DropoutKey(torch.tensor(11)) if model.uses_dropout else None
+    with path("fused"):
+        applies = isinstance(model, FSN) and fused.applies(model, tokens)
+        losses, grads = gradients(model, tokens, targets, dtype, key)
+    with path("reference"):
+        plain_losses, plain_grads = gradients(model, tokens, targets, dtype, key)
+    return {
+        "applies": applies,
+        "same": torch.equal(losses, plain_losses)
+        and all(torch.equal(g, plain_grads[n]) for n, g in grads.items()),
+    }
+
+
+def special_calls() -> dict[str, Any]:
+    """Calls that take the reference path although the model has kernels, in a process where kernels run."""
+    model = build("fsn", "cpu")
+    assert isinstance(model, FSN)
+    tokens, targets = text(2, 6, "cpu")
+    answer: dict[str, Any] = {}
+    with path("fused"):
+        answer["plain"] = fused.applies(model, tokens)
+        with fsn.record(model, "layers.*.attention") as points:
+            answer["probed"] = fused.applies(model, tokens)
+            model.loss(tokens, targets)
+        answer["recorded"] = sorted(points)
+        with torch.autocast("cpu", torch.bfloat16):
+            answer["bfloat16"] = fused.applies(model, tokens)
+        with torch.autocast("cpu", torch.float16):
+            answer["float16"] = fused.applies(model, tokens)
+        eager = model.loss(tokens, targets)
+        compiled = torch.compile(model.loss, backend="eager")(tokens, targets)
+        answer["compiled"] = relative(compiled, eager.detach().double())
+        answer["float64"] = fused.applies(model.double(), tokens)
+        answer["float64 loss"] = str(model.loss(tokens, targets).dtype)
+    with path("reference"):
+        answer["switched off"] = fused.applies(model.float(), tokens)
+    return answer
+
+
+def graph_training(steps: int, device: str = "cuda", **overrides: Any) -> dict[str, list[float]]:
+    """The trainer's step in float32, twice from the same start: fused as a CUDA graph, the reference eager."""
+    place = torch.device(device)
+    tokens, _ = text(1, 64 * 1024, "cpu")
+    windows = Windows(tokens[0].to(torch.uint8).to(place), 128, 32)
+    losses = {}
+    for which in ("fused", "reference"):
+        engine: Any = "graph" if which == "fused" and place.type == "cuda" else "eager"
+        recipe = Recipe(batch_size=8, length=128, precision="fp32", engine=engine)
+        torch.manual_seed(5)
+        model = fsn.build("fsn-1m", vocab_size=SYMBOLS, **overrides).to(place).train()
+        with path(which), numerics(recipe, place):
+            stepper = Stepper(model, windows, recipe, World(device=place))
+            stepper.set_order(epoch_order(len(windows), 0, 1))
+            stepper.set_place(0, 0)
+            stepper.run(steps, 0)
+            losses[which] = stepper.read(0, steps)[0]
+    return losses

@@ -1,0 +1,239 @@
+"""Whole models on the fused path: the reference's numbers, in every preset, on random and on trained weights.
+
+In bfloat16 the reference itself is some per cent away from float64 in a whole model's gradient, since
+errors of one layer pass through the next. So a whole model is held to the limits that each function is held
+to (``tests/ops/fused``) or, where the reference in the same precision does not meet them, to twice its
+error.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fsn
+from fsn.models import FSN, fused, preset
+from fsn.ops import fused as kernels
+from tests.ops.fused.interpreter import ROOT, Interpreter, shared
+from tests.small import ALL_FAMILIES
+
+MODELS = "tests.models.fused_models"
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}
+DTYPES = list(TOLERANCE)
+UNSERVED = ["fsn-dissolved", "transformer"]
+SERVED = [family for family in ALL_FAMILIES if family not in UNSERVED]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def interpreter() -> Interpreter:
+    return shared()
+
+
+def check(errors: dict[str, list[float]], dtype: str) -> None:
+    limit = TOLERANCE[dtype]
+    wrong = {
+        name: f"{error:.1e}, reference {plain:.1e}"
+        for name, (error, plain) in errors.items()
+        if not error < max(limit, 2 * plain)
+    }
+    assert len(errors) > 5 and not wrong, f"beyond {limit:.0e}: {wrong}"
+    assert errors["loss"][0] < limit
+
+
+# --- against float64 --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", SERVED)
+def test_every_preset(interpreter: Interpreter, family: str) -> None:
+    check(interpreter(f"{MODELS}:compare", family=family, T=7, k=9, layers=1), "float32")
+
+
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-mf"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_two_layers(interpreter: Interpreter, family: str, dtype: str) -> None:
+    check(interpreter(f"{MODELS}:compare", family=family, dtype=dtype, T=7, k=9), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_trained_weights(interpreter: Interpreter, dtype: str) -> None:
+    check(interpreter(f"{MODELS}:compare", family="fsn", dtype=dtype, T=7, k=9, steps=30), dtype)
+
+
+@pytest.mark.parametrize("rounding", ["none", "scores", "logits"])
+def test_what_is_rounded_is_a_choice(interpreter: Interpreter, rounding: str) -> None:
+    arguments = {"family": "fsn", "dtype": "bfloat16", "T": 7, "k": 9, "layers": 1, "rounding": rounding}
+    check(interpreter(f"{MODELS}:compare", **arguments), "bfloat16")
+
+
+def test_dropout(interpreter: Interpreter) -> None:
+    check(interpreter(f"{MODELS}:compare", family="fsn", T=7, k=9, layers=1, dropout=0.3), "float32")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits(interpreter: Interpreter, dtype: str) -> None:
+    errors = interpreter(f"{MODELS}:logits_and_losses", family="fsn", dtype=dtype, k=9, layers=1)
+    assert errors["losses"] < 1e-5
+    assert errors["logits"] < TOLERANCE[dtype]
+
+
+def test_a_few_steps_of_training(interpreter: Interpreter) -> None:
+    losses = interpreter(f"{MODELS}:short_training", steps=3, k=5, layers=1)
+    assert losses["fused"] == pytest.approx(losses["reference"], rel=1e-5)
+
+
+# --- bits -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_same_bits_again_and_nothing_left_unwritten(interpreter: Interpreter, dtype: str) -> None:
+    """Memory that kernels are given holds NaN; any element they read or return without writing shows."""
+    again = interpreter(
+        f"{MODELS}:same_bits", family="fsn", dtype=dtype, T=7, k=9, dropout=0.2, poisoned=True
+    )
+    assert again["filled"] > 20 and again["results"] > 20
+    assert not again["different"] and not again["not finite"]
+
+
+def test_nothing_left_unwritten_between_chunks(interpreter: Interpreter) -> None:
+    arguments = {"family": "fsn-literal", "T": 130, "k": 3, "layers": 1, "batch": 1, "chunk": 64}
+    again = interpreter(f"{MODELS}:same_bits", poisoned=True, **arguments)
+    assert not again["different"] and not again["not finite"]
+
+
+# --- who runs fused ---------------------------------------------------------------------------------------
+
+
+def test_calls_that_take_the_reference_path(interpreter: Interpreter) -> None:
+    answer = interpreter(f"{MODELS}:special_calls")
+    assert answer["plain"] and answer["bfloat16"]
+    assert not (answer["probed"] or answer["float16"] or answer["float64"] or answer["switched off"])
+    assert answer["recorded"] == ["layers.0.attention", "layers.1.attention"]
+    assert answer["compiled"] < 1e-5
+    assert answer["float64 loss"] == "torch.float64"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"family": "fsn-dissolved"},
+        {"family": "fsn", "dropout_attention": 0.1},
+        {"family": "fsn", "dropout_hidden": 0.1, "dtype": "bfloat16"},
+        {"family": "fsn", "feedforward": "none"},
+    ],
+    ids=lambda case: "-".join(map(str, case.values())),
+)
+def test_models_without_kernels_run_as_before(interpreter: Interpreter, case: dict[str, Any]) -> None:
+    assert interpreter(f"{MODELS}:fallback", k=9, **case) == {"applies": False, "same": True}
+
+
+def test_which_presets_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "available", lambda device: True)
+    configs = {family: preset(f"{family}-1m", 205) for family in ALL_FAMILIES if family != "transformer"}
+    configs["transformer"] = preset("transformer-1m", 205, width=120)
+    assert [family for family, config in configs.items() if fused.serves(config, CPU)] == SERVED
+    assert not fused.serves(preset("fsn-1m", 3000), CPU)
+
+
+def test_off_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_triton_works", lambda: True)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert kernels.available(CPU)
+    monkeypatch.setenv("FSN_FUSED", "0")
+    assert not kernels.available(CPU)
+    monkeypatch.delenv("FSN_FUSED")
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert not kernels.available(CPU)
+
+
+SCRIPT = """
+import sys, warnings
+import torch, fsn
+if sys.argv[1] == "missing":
+    sys.modules["triton"] = None
+model = fsn.build("fsn-1m", vocab_size=11, k=5, layers=1)
+tokens = torch.arange(6).view(1, 6)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        loss = model.loss(tokens, tokens)
+assert torch.isfinite(loss).all()
+print("\\n".join(str(w.message) for w in caught))
+"""
+
+
+@pytest.mark.parametrize("how", ["missing", "broken"])
+def test_without_triton_one_warning_and_the_reference(how: str, tmp_path: Path) -> None:
+    """Under ``TRITON_INTERPRET`` the CPU asks for Triton as a GPU does."""
+    if how == "broken":
+        (tmp_path / "triton").mkdir()
+        (tmp_path / "triton" / "__init__.py").write_text("raise RuntimeError('libcuda is older than this')\n")
+    search = os.pathsep.join([str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": search}
+    environment.pop("FSN_FUSED", None)
+    command = [sys.executable, "-c", SCRIPT, how]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) == 1
+    assert "Triton" in lines[0] and "reference" in lines[0]
+    assert how == "missing" or "libcuda is older than this" in lines[0]
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"family": "fsn", "k": 176, "T": 255},
+        {"family": "fsn", "k": 176, "T": 255, "steps": 50},
+        {"family": "kuramoto", "k": 176, "T": 255},
+        {"family": "fsn-mf", "k": 176, "T": 255},
+        {"family": "fsn", "k": 33, "T": 70, "dropout": 0.1},
+        {"family": "fsn", "k": 33, "T": 1500, "batch": 1, "layers": 1},
+    ],
+    ids=lambda case: "-".join(f"{k}={v}" for k, v in case.items()),
+)
+def test_whole_models_on_a_gpu(case: dict[str, Any], dtype: str) -> None:
+    from tests.models.fused_models import compare
+
+    check(compare(dtype=dtype, device="cuda", **case), dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("T", [1, 100, 255, 1500])
+def test_same_bits_and_nothing_left_unwritten_on_a_gpu(T: int, dtype: str) -> None:
+    from tests.models.fused_models import same_bits
+
+    again = same_bits("fsn", dtype, "cuda", T=T, k=33, dropout=0.1, poisoned=True)
+    assert again["filled"] > 20
+    assert not again["different"] and not again["not finite"]
+
+
+@pytest.mark.gpu
+def test_two_hundred_steps_on_a_gpu() -> None:
+    """Fused in a CUDA graph beside the reference, eager, in float32: the same losses throughout."""
+    from tests.models.fused_models import graph_training
+
+    losses = graph_training(200)
+    assert len(losses["fused"]) == 200
+    assert losses["fused"] == pytest.approx(losses["reference"], rel=1e-3)
+    assert losses["fused"][-1] < 0.8 * losses["fused"][0]
+
+
+@pytest.mark.gpu
+def test_presets_run_fused_on_a_gpu() -> None:
+    device = torch.device("cuda")
+    model = fsn.build("fsn-1m", vocab_size=205, layers=1).to(device)
+    assert isinstance(model, FSN)
+    assert fused.applies(model, torch.zeros(1, 5, dtype=torch.int64, device=device))
