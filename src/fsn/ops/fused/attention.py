@@ -13,9 +13,9 @@ from torch import Tensor
 
 from . import tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
-from .attention_forward import attention_kernel, prepare_kernel
+from .attention_forward import attention_kernel, query_key_kernel, fields_kernel
 from .common import ONES, Aside, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
-from .tiles import BLOCK, FIELD_ROWS, SCORES, precision, row_tile, row_warps
+from .tiles import BLOCK, FIELDS, SCORES, STRIP, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -75,19 +75,40 @@ class AttentionFunction(torch.autograd.Function):
         dtype, device = feat.dtype, theta.device
         batch, kp, tp = rows // length, padded(k), round_up(length, BLOCK)
         bk, mode = power_of_two(kp), math_mode(dtype)
+        field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=device)
+        aside = Aside(device)
+        with aside:
+            tile = FIELDS
+            fields_kernel[(triton.cdiv(batch * tp, tile.rows), triton.cdiv(kp, tile.columns))](
+                theta, w, field, batch, length, tp, k, kp, law.harmonics, tile.rows, tile.columns,
+                *law.parts, mode, num_warps=tile.warps,
+            )  # fmt: skip
         wide = pack_gates(weight, bias, dtype) if wide is None else wide
         pre = mm(feat, wide.t())
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
         key = torch.empty_like(q)
-        field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=device)
-        r = row_tile("prepare", bk)
-        prepare_kernel[(triton.cdiv(batch * tp, r),)](
-            theta, pre, cos, sin, w, q, key, field, batch, length, tp, k, kp, bk, law.harmonics, r,
-            *law.parts, mode, num_warps=row_warps("prepare", bk),
-        )  # fmt: skip
+        r = row_tile("query_key", bk)
+        query_key_kernel[(triton.cdiv(batch * tp, r),)](
+            theta,
+            pre,
+            cos,
+            sin,
+            q,
+            key,
+            batch,
+            length,
+            tp,
+            k,
+            kp,
+            bk,
+            r,
+            mode,
+            num_warps=row_warps("query_key", bk),
+        )
         own = torch.empty(rows, dtype=torch.float32, device=device)
         kept, total = None, None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
+            aside.join()
             if tp <= tiles.CHUNK:
                 kept, total = attention, attention @ field
                 break
@@ -168,13 +189,12 @@ class AttentionFunction(torch.autograd.Function):
             rows, length, tp, k, kp, bk, r, mode, num_warps=row_warps("prepare_backward", bk),
         )  # fmt: skip
         with aside:
-            dwide = mm(dpre.t(), feat, f32)
+            dweight, dbias = unpack(mm(dpre.t(), feat, f32), (k, k), (kp, kp), 3 * k)
             dw = kernel_gradient(partial, law, k)
             dtau = temperature_gradient(dtau, tau)
             dalpha = dalpha.sum()
         dfeat = mm(dpre, wide)
         aside.join()
-        dweight, dbias = unpack(dwide, (k, k), (kp, kp), 3 * k)
         return (
             dtheta_in, dfeat, dweight, dbias, dw, dtau, None if alpha is None else dalpha, None, None, None, None, None
         )  # fmt: skip
@@ -190,15 +210,15 @@ def field_backward(
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
     (rows, k), kp, n = theta.shape, da.shape[1], law.harmonics
-    tokens, warps = FIELD_ROWS
-    bk = power_of_two(kp)
-    blocks = triton.cdiv(rows, tokens)
+    strip = STRIP
+    blocks = triton.cdiv(rows, strip.tokens)
     dtheta = torch.empty_like(da)
     partial = torch.empty(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
     for n0 in range(0, n, 3):
-        field_backward_kernel[(blocks,)](
-            df, own, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, n0, kp, bk, n, min(3, n - n0), tokens,
-            *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=warps * max(1, bk // 256),
+        field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
+            df, own, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, n0,
+            kp, strip.columns, n, min(3, n - n0), strip.tokens,
+            *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip
     return dtheta, partial
 

@@ -69,7 +69,7 @@ def share(re, im, c, s, w_re, w_im, sum_re, sum_im):
 def field_backward_kernel(
     df_ptr, own_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
     M, T, TP, k, n0,
-    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, HN: tl.constexpr, ROWS: tl.constexpr,
+    KP: tl.constexpr, BC: tl.constexpr, N: tl.constexpr, HN: tl.constexpr, ROWS: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
     DRIFT: tl.constexpr, ADD: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
@@ -78,19 +78,19 @@ def field_backward_kernel(
     θ_u meets the fields twice, in F_u through w0 and in F_{u−1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_{u−1} z̄_uⁿ,
     dw0⁽ⁿ⁾ = Σ_u P0, dw1⁽ⁿ⁾ = Σ_u P1 and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same with P1 and w1).
 
-    A program walks down ROWS tokens, one after the other. Each thread owns its columns, so sums over tokens stay in its
+    A program walks down ROWS tokens, one after the other, in a strip of BC columns. Each thread owns its columns, so sums over tokens stay in its
     registers; the row before is still there from the last step, the row after is already on its way.
 
     df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums for
     w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to (later harmonics).
     """
     pid = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BK)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
     valid = cols < k
     inside = cols < KP
     wide: tl.constexpr = 2 * N * KP
     row = pid * ROWS
-    zero = tl.zeros((BK,), tl.float32)
+    zero = tl.zeros((BC,), tl.float32)
     w0a_re = load_pair(w_ptr, 0, n0, k, cols, valid, N, HAS0)
     w0a_im = load_pair(w_ptr, 1, n0, k, cols, valid, N, HAS0I)
     w1a_re = load_pair(w_ptr, 2, n0, k, cols, valid, N, HAS1)

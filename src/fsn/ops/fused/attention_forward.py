@@ -17,58 +17,72 @@ def gate_row(raw, columns_valid, k):
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def prepare_kernel(
-    theta_ptr, pre_ptr, cos_ptr, sin_ptr, w_ptr,
-    q_ptr, key_ptr, field_ptr,
+def query_key_kernel(
+    theta_ptr, pre_ptr, cos_ptr, sin_ptr, q_ptr, key_ptr,
     B, T, TP, k,
-    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
-    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
-    MATH: tl.constexpr,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """θ and the raw gates -> gated rotary features q and key, and the fields with both kernels applied.
+    """θ and the raw gates -> gated rotary features, both sides of the score's product.
 
-    theta (B·T, k) float32, pre (B·T, 3KP), cos/sin of ωt (T, k), w (4, N, k): w0 re, im, w1 re, im
-    -> q, key (B·TP, 2KP) with zero rows behind each sequence, field (B·TP, 2N, KP) with finite ones
+    theta (B·T, k) float32, pre (B·T, 3KP), cos/sin of ωt (T, k) -> q, key (B·TP, 2KP), zero rows behind each sequence
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     valid = cols < k
-    inside = cols < KP
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
     row_ok = (batch < B) & (t < T)
     mask = row_ok[:, None] & valid[None, :]
-    wide = (batch < B)[:, None] & inside[None, :]
-
-    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
-    s1, c1 = sincos(th, MATH)
+    wide = (batch < B)[:, None] & (cols < KP)[None, :]
+    s1, c1 = sincos(tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0), MATH)
     ct = tl.load(cos_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
     st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
     cphi = c1 * ct - s1 * st
     sphi = s1 * ct + c1 * st
+    out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
+    raw = pre_ptr + rows[:, None] * (3 * KP) + cols[None, :]
+    kind = q_ptr.dtype.element_ty
+    gate, _, _ = gate_row(tl.load(raw, mask=mask, other=0.0).to(tl.float32), mask, k)
+    tl.store(q_ptr + out, (gate * cphi).to(kind), mask=wide)
+    tl.store(q_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
+    gate, _, _ = gate_row(tl.load(raw + KP, mask=mask, other=0.0).to(tl.float32), mask, k)
+    tl.store(key_ptr + out, (gate * cphi).to(kind), mask=wide)
+    tl.store(key_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
 
-    for side in tl.static_range(2):
-        raw = tl.load(pre_ptr + rows[:, None] * (3 * KP) + side * KP + cols[None, :], mask=mask, other=0.0)
-        gate, _, _ = gate_row(raw.to(tl.float32), mask, k)
-        out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
-        if side == 0:
-            tl.store(q_ptr + out, (gate * cphi).to(q_ptr.dtype.element_ty), mask=wide)
-            tl.store(q_ptr + out + KP, (gate * sphi).to(q_ptr.dtype.element_ty), mask=wide)
-        else:
-            tl.store(key_ptr + out, (gate * cphi).to(key_ptr.dtype.element_ty), mask=wide)
-            tl.store(key_ptr + out + KP, (gate * sphi).to(key_ptr.dtype.element_ty), mask=wide)
 
+@triton.jit(do_not_specialize=COUNTS)
+def fields_kernel(
+    theta_ptr, w_ptr, field_ptr,
+    B, T, TP, k,
+    KP: tl.constexpr, N: tl.constexpr, R: tl.constexpr, BC: tl.constexpr,
+    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
+    MATH: tl.constexpr,
+):  # fmt: skip
+    """θ -> the fields F_u⁽ⁿ⁾ = w0⁽ⁿ⁾ z_uⁿ + w1⁽ⁿ⁾ z_{u+1}ⁿ, powers by recurrence in registers.
+
+    theta (B·T, k) float32, w (4, N, k): w0 re, im, w1 re, im -> field (B·TP, 2N, KP), finite rows behind each sequence
+    """
+    padded = tl.program_id(0) * R + tl.arange(0, R)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    valid = cols < k
+    t = padded % TP
+    batch = padded // TP
+    rows = batch.to(tl.int64) * T + t
+    mask = ((batch < B) & (t < T))[:, None] & valid[None, :]
+    wide = (batch < B)[:, None] & (cols < KP)[None, :]
+    here = theta_ptr + rows[:, None] * k + cols[None, :]
+    s1, c1 = sincos(tl.load(here, mask=mask, other=0.0), MATH)
     if HAS1:
         has_next = ((t + 1) < T)[:, None] & mask
-        nx = tl.load(theta_ptr + (rows[:, None] + 1) * k + cols[None, :], mask=has_next, other=0.0)
-        ns1, nc1 = sincos(nx, MATH)
+        ns1, nc1 = sincos(tl.load(here + k, mask=has_next, other=0.0), MATH)
     else:
         ns1, nc1 = s1, c1
     c, s, nc, ns = c1, s1, nc1, ns1
+    kind = field_ptr.dtype.element_ty
     for n in tl.static_range(N):
-        re = tl.zeros((R, BK), tl.float32)
-        im = tl.zeros((R, BK), tl.float32)
+        re = tl.zeros((R, BC), tl.float32)
+        im = tl.zeros((R, BC), tl.float32)
         if HAS0:
             wr = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :]
             re += wr * c
@@ -85,9 +99,9 @@ def prepare_kernel(
             wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
             re -= wi * ns
             im += wi * nc
-        out = padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        tl.store(field_ptr + out, re.to(field_ptr.dtype.element_ty), mask=wide)
-        tl.store(field_ptr + out + KP, im.to(field_ptr.dtype.element_ty), mask=wide)
+        out = field_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]
+        tl.store(out, re.to(kind), mask=wide)
+        tl.store(out + KP, im.to(kind), mask=wide)
         c, s = c * c1 - s * s1, s * c1 + c * s1
         nc, ns = nc * nc1 - ns * ns1, ns * nc1 + nc * ns1
 

@@ -98,15 +98,15 @@ class Aside:
     becomes a parallel branch. On the CPU the block simply runs.
     """
 
-    _streams: ClassVar[dict[torch.device, torch.cuda.Stream]] = {}
+    _streams: ClassVar[dict[int, torch.cuda.Stream]] = {}
 
     def __init__(self, device: torch.device) -> None:
         self.side = None
         if device.type == "cuda":
             self.main = torch.cuda.current_stream(device)
-            if device not in self._streams:
-                self._streams[device] = torch.cuda.Stream(device)
-            self.side = self._streams[device]
+            if self.main.stream_id not in self._streams:
+                self._streams[self.main.stream_id] = torch.cuda.Stream(device)
+            self.side = self._streams[self.main.stream_id]
 
     def __enter__(self) -> Aside:
         if self.side is not None:
@@ -158,7 +158,7 @@ def unpack(
         blocks = matrix.unflatten(0, (rows, padded_sizes[0])).unflatten(2, (cols, padded_sizes[1]))
         matrix = blocks[:, : sizes[0], :, : sizes[1]].reshape(rows * sizes[0], cols * sizes[1])
         column = column.view(rows, padded_sizes[0])[:, : sizes[0]].reshape(-1)
-    return matrix, column[:bias] if bias else None
+    return matrix.contiguous(), column[:bias].contiguous() if bias else None
 
 
 @triton.jit
@@ -176,7 +176,7 @@ def column_sum_kernel(x_ptr, out_ptr, ROWS, COLUMNS, BR: tl.constexpr, BC: tl.co
 def column_sum(x: Tensor) -> Tensor:
     """x (rows, columns) float32 -> (columns,)"""
     out = torch.empty(x.shape[1], dtype=torch.float32, device=x.device)
-    column_sum_kernel[(triton.cdiv(x.shape[1], 32),)](x, out, x.shape[0], x.shape[1], 128, 32)
+    column_sum_kernel[(triton.cdiv(x.shape[1], 16),)](x, out, x.shape[0], x.shape[1], 128, 16)
     return out
 
 

@@ -94,8 +94,7 @@ class SwiGLUFunction(torch.autograd.Function):
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
         middle_backward_kernel[grid](gu, dmiddle, dgu, rows, hp, ROWS, COLUMNS)
         with aside:
-            dwide = mm(dgu.t(), x, torch.float32)
+            dw1, dbias = unpack(mm(dgu.t(), x, torch.float32), (hidden, inputs), (hp, np_), hidden)
         dx = mm(dgu, w1)
         aside.join()
-        dw1, dbias = unpack(dwide, (hidden, inputs), (hp, np_), hidden)
         return dx, dw1, dbias, dw2[:outputs, :hidden], None

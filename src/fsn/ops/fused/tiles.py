@@ -27,11 +27,23 @@ class Tile:
 
 
 SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
-FIELD_ROWS = (16, 4)
-"""Tokens a program of the fields' backward pass walks down, and its warps for rows of up to 256 elements."""
+FIELDS = Tile(8, 1, 64, 4, 1)
+"""Tokens and columns of a program that writes the fields."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The fields' backward pass: a program walks down so many tokens in a strip of columns."""
+
+    tokens: int
+    columns: int
+    warps: int
+
+
+STRIP = Strip(24, 64, 1)
 
 ROWS = {
-    "prepare": (256, 2),
+    "query_key": (1024, 4),
     "update": (256, 1),
     "residual": (512, 2),
     "update_backward": (256, 1),
