@@ -213,7 +213,7 @@ def same_bits(
 def logits_and_losses(
     family: str, dtype: str = "float32", device: str = "cpu", **overrides: Any
 ) -> dict[str, float]:
-    """The other way into a model: fused logits beside the reference's, and fused losses beside those logits."""
+    """The other way into a model: fused logits and the reference's, fused losses and those logits'."""
     model = build(family, device, **overrides).eval()
     tokens, targets = text(2, 12, device)
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
@@ -282,7 +282,7 @@ def special_calls() -> dict[str, Any]:
 
 
 def graph_training(steps: int, device: str = "cuda", **overrides: Any) -> dict[str, list[float]]:
-    """The trainer's step in float32, twice from the same start: fused as a CUDA graph, the reference eager."""
+    """The trainer's step in float32, twice from the same start: fused in a CUDA graph, reference eager."""
     place = torch.device(device)
     tokens, _ = text(1, 64 * 1024, "cpu")
     windows = Windows(tokens[0].to(torch.uint8).to(place), 128, 32)

@@ -1,0 +1,48 @@
+"""Every kernel compiles for a Hopper GPU, without one, and keeps to its registers and shared memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.ops.fused.interpreter import ROOT
+
+SHARED_MEMORY = 227 * 1024
+"""Bytes that a block may have on compute capability 9.0."""
+STACK = {"bfloat16": 16, "float32": 128}
+"""Bytes a thread may keep outside its registers. In float32 an exact sine alone takes 32."""
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None or not sys.platform.startswith("linux"),
+    reason="Triton is not installed",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "length", "dtype"),
+    [("fsn-1m", 255, "bfloat16"), ("fsn-8m", 1500, "bfloat16"), ("fsn-1m", 511, "float32")],
+)
+def test_kernels_fit(
+    model: str, length: int, dtype: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "tests.ops.fused.offline", model, str(length), dtype]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    kernels = json.loads(done.stdout)
+    seconds = sum(kernel["seconds"] for kernel in kernels)
+    record_property("compile_seconds", round(seconds, 1))
+    print(f"{model}, T = {length}, {dtype}: {len(kernels)} kernels compiled in {seconds:.1f} s")
+    assert len({kernel["kernel"] for kernel in kernels}) >= 12
+    heavy = [k for k in kernels if k["stack"] > STACK[dtype] or k["shared"] > SHARED_MEMORY]
+    assert not heavy, f"these spill registers or ask for too much shared memory: {heavy}"
