@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,9 +47,13 @@ class Standing:
         return len(self.there) + len(self.begun) + len(self.missing)
 
     def absent(self) -> str:
-        """What is not there yet, in words."""
-        parts = [f"{label} (has {have})" for label, have in self.begun] + [str(x) for x in self.missing]
-        return "; ".join(parts)
+        """What is not there yet, in words: seeds of one model together."""
+        groups: dict[tuple[Label, str], list[int]] = {}
+        absent = [(label, f" (has {epochs})") for label, epochs in self.begun]
+        absent += [(label, "") for label in self.missing]
+        for label, have in absent:
+            groups.setdefault((replace(label, seed=-1), have), []).append(label.seed)
+        return "; ".join(f"{label.words(seeds)}{have}" for (label, have), seeds in groups.items())
 
 
 @dataclass
@@ -91,18 +95,27 @@ class Bench:
         return Label(need.model, corpus, seed, self.epoch(need.epochs), length)
 
     def standing(self, needs: Sequence[Need]) -> Standing:
-        """Which of the runs are there."""
+        """Which of the runs are there; a run that several needs ask for counts once, at its most epochs."""
         standing = Standing()
-        for need in dict.fromkeys(needs):
-            for seed in self.scale.seeds(need):
-                label, run = self.label(need, seed), self.library.find(need, seed)
-                if self.library.reached(need, seed) is not None:
-                    standing.there.append(label)
-                elif run is not None:
-                    standing.begun.append((label, epochs_of(run)))
-                else:
-                    standing.missing.append(label)
+        for (need, seed), epochs in self.distinct(needs).items():
+            whole = replace(need, seeds=(seed,), epochs=epochs)
+            label, run = self.label(whole, seed), self.library.find(whole, seed)
+            if self.library.reached(whole, seed) is not None:
+                standing.there.append(label)
+            elif run is not None:
+                standing.begun.append((label, epochs_of(run)))
+            else:
+                standing.missing.append(label)
         return standing
+
+    def distinct(self, needs: Sequence[Need]) -> dict[tuple[Need, int], int]:
+        """Every run some needs ask for, by what it is and its seed, with the most epochs asked of it."""
+        wanted: dict[tuple[Need, int], int] = {}
+        for need in needs:
+            for seed in self.scale.seeds(need):
+                key = (replace(need, seeds=(), epochs=need.epochs if need.exact else 0), seed)
+                wanted[key] = max(wanted.get(key, 0), need.epochs)
+        return wanted
 
     def by_seed(self, need: Need) -> dict[int, Run]:
         """The runs that are there, by seed."""

@@ -188,7 +188,8 @@ def show_item(bench: Bench, name: str, folder: Path, runs: Path) -> None:
     if name == "claims":
         judged = claims_of(bench)
         _show_claims(judged)
-        print(f"written: {write_claims(judged, folder)}")
+        print(bench.scale.note or f"{len(judged)} claims.")
+        print(f"written: {write_claims(judged, folder, bench.scale.name)}")
         _show_notes(bench)
         return
     item, result = compute_item(bench, name)

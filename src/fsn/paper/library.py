@@ -117,6 +117,11 @@ class Library:
         """The corpus of a role, whether or not it has runs."""
         return self.corpus.get(role, self.scale.corpora[role][0])
 
+    def corpus_said(self, role: str) -> str:
+        """The corpus of a role, and what it stands in for."""
+        name, own = self.corpus_name(role), self.scale.corpora[role][0]
+        return name if name == own else f"{name} in place of {own}"
+
     def matching(self, need: Need, seed: int) -> list[Run]:
         """The runs of this model, recipe, text and seed, the furthest first."""
         return sorted(

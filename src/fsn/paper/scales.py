@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -197,6 +198,12 @@ class Label:
     epochs: int
     length: int
 
-    def __str__(self) -> str:
+    def words(self, seeds: Sequence[int]) -> str:
+        """The run in words, for one seed or several."""
+        which = f"seed {seeds[0]}" if len(seeds) == 1 else "seeds " + ", ".join(map(str, seeds))
         long = f", windows of {self.length}" if self.length not in (256, 64) else ""
-        return f"{self.model} on {self.corpus}, seed {self.seed}, {self.epochs} epochs{long}"
+        epochs = f"{self.epochs} epoch{'s' if self.epochs != 1 else ''}"
+        return f"{self.model} on {self.corpus}, {which}, {epochs}{long}"
+
+    def __str__(self) -> str:
+        return self.words([self.seed])

@@ -39,16 +39,11 @@ class Missing:
 
 def missing_runs(bench: Bench, needs: Sequence[Need]) -> list[Missing]:
     """What must be trained for some needs: each run once, for the most epochs any of them asks."""
-    wanted: dict[tuple[Need, int], int] = {}
-    for need in needs:
-        for seed in bench.scale.seeds(need):
-            if bench.library.reached(need, seed) is None:
-                key = (dataclasses.replace(need, seeds=(), epochs=need.epochs if need.exact else 0), seed)
-                wanted[key] = max(wanted.get(key, 0), need.epochs)
     found = []
-    for (need, seed), epochs in wanted.items():
+    for (need, seed), epochs in bench.distinct(needs).items():
         whole = dataclasses.replace(need, seeds=(seed,), epochs=epochs)
-        found.append(Missing(whole, seed, bench.epoch(epochs), bench.library.find(whole, seed)))
+        if bench.library.reached(whole, seed) is None:
+            found.append(Missing(whole, seed, bench.epoch(epochs), bench.library.find(whole, seed)))
     return found
 
 

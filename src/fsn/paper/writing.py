@@ -62,15 +62,15 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
 
         written += save(picture.draw("any"), folder / picture.name)
         if picture.table is not None:
-            written.append(folder / f"{picture.name}-figure.csv")
+            written.append(folder / f"{picture.name}-data.csv")
             picture.table.write_csv(written[-1])
     return written
 
 
-def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path) -> Path:
+def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path, scale: str = "paper") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "claims.csv"
-    claims_table(judged).write_csv(path)
+    claims_table(judged, scale).write_csv(path)
     return path
 
 
@@ -104,8 +104,13 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
     return "\n".join(lines)
 
 
-def claims_markdown(judged: Sequence[tuple[Claim, Verdict]]) -> str:
-    columns = ("where", "the paper says", "verdict", "evidence")
+def verdict_heading(scale: str) -> str:
+    """At the tiny scale a verdict tests the machinery and is no result."""
+    return "verdict" if scale == "paper" else "verdict (machinery test)"
+
+
+def claims_markdown(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper") -> str:
+    columns = ("where", "the paper says", verdict_heading(scale), "evidence")
     marks = {HOLDS: "**holds**", FAILS: "**fails**", NOT_RUN: "not run yet"}
     rows = [dict(zip(columns, (c.where, c.says, marks[v.state], v.evidence), strict=True)) for c, v in judged]
     return markdown_table(Table(columns, rows))
@@ -161,7 +166,7 @@ def report_markdown(report: Report, pictures: str, page: str) -> str:
     ]
     lines += [item_markdown(item, result, pictures) for item, result in report.results]
     lines += ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    lines += [claims_markdown(report.judged)]
+    lines += [claims_markdown(report.judged, report.scale)]
     if report.runs:
         lines += ["## Runs used", "", markdown_table(runs_table(report.runs))]
     if report.refused:
@@ -176,7 +181,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
     folder = out / "reproduction"
     for item, result in report.results:
         write_item(item, result, folder)
-    write_claims(report.judged, folder)
+    write_claims(report.judged, folder, report.scale)
     markdown, page = out / "reproduction.md", out / "reproduction.html"
     write_text_atomic(markdown, report_markdown(report, "reproduction", page.name))
     write_text_atomic(page, build_page(report, folder))

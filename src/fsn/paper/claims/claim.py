@@ -92,11 +92,12 @@ def judge_all(claims: Sequence[Claim], bench: Bench) -> list[tuple[Claim, Verdic
     return [(one, judge(one, bench)) for one in claims]
 
 
-def claims_table(judged: Sequence[tuple[Claim, Verdict]]) -> Table:
-    """One row per claim."""
-    columns = ("claim", "where", "the paper says", "verdict", "evidence")
+def claims_table(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper") -> Table:
+    """One row per claim; ``scale`` says what the verdicts are worth."""
+    columns = ("claim", "where", "the paper says", "verdict", "evidence", "scale")
     rows = [
-        dict(zip(columns, (c.name, c.where, c.says, v.state, v.evidence), strict=True)) for c, v in judged
+        dict(zip(columns, (c.name, c.where, c.says, v.state, v.evidence, scale), strict=True))
+        for c, v in judged
     ]
     return Table(columns, rows)
 

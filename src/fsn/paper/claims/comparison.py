@@ -11,6 +11,7 @@ from fsn.measure.runs import diverged_at, epoch_value, finished_epochs
 from fsn.paper import needs
 from fsn.paper.bench import Bench, NotRun
 from fsn.paper.claims.claim import Claim, bits, claim, listed, signed
+from fsn.paper.items.failures import last_finite
 from fsn.paper.items.main_table import converged, lowest
 from fsn.paper.needs import Need
 from fsn.paper.values import macro
@@ -321,11 +322,10 @@ def _(b: Bench) -> tuple[bool, str]:
 )
 def _(b: Bench) -> tuple[bool, str]:
     runs = b.runs(needs.MEAN_FIELD)
-    lost = [run for run in runs if diverged_at(run) is not None and finished_epochs(run)]
+    lost = [run for run in runs if diverged_at(run) is not None and last_finite(run)[0]]
     if not lost or len(lost) == len(runs):
         raise NotRun("no seed diverged after a finished epoch while a sibling went on")
-    epoch = len(finished_epochs(lost[0]))
-    own = epoch_value(finished_epochs(lost[0])[-1], "valid_bits")
+    epoch, own = last_finite(lost[0])
     others = [epoch_value(finished_epochs(r)[epoch - 1], "valid_bits") for r in runs if r is not lost[0]]
     return own <= max(others) + 0.02, f"{bits(own)} at epoch {epoch}, siblings {listed(others)}"
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import fsn
+from fsn import data
 from fsn.models import FSN, Transformer, TransformerConfig, preset
 from fsn.paper import needs
 from fsn.paper.bench import Bench
@@ -33,7 +34,7 @@ def model_rows(bench: Bench) -> list[Row]:
     layer: Any = model.layers[0]
     kernel = layer.kernel.coefficients()
     hidden = config.hidden or 2 * config.k
-    alpha = float(layer.attention_bound.alpha)
+    alpha = float(layer.attention_bound.alpha.detach())
 
     def row(title: str, paper: float, ours: float, remark: str = "", form: str = ".4g") -> Row:
         return compute(bench, title, stated(paper), lambda: float(ours), form, remark)
@@ -43,8 +44,16 @@ def model_rows(bench: Bench) -> list[Row]:
         row("FSN: phases per token k", 176, config.k),
         row("FSN: hidden multiplier of SwiGLU", 2, hidden / config.k),
         row("FSN: harmonics N", 3, config.coupling.harmonics),
-        row("FSN: first harmonic of the present field at the start", 0.18, float(kernel["w0"][0, 0, 0])),
-        row("FSN: first harmonic of the successor field at the start", 0.82, float(kernel["w1"][0, 0, 0])),
+        row(
+            "FSN: first harmonic of the present field at the start",
+            0.18,
+            float(kernel["w0"].detach()[0, 0, 0]),
+        ),
+        row(
+            "FSN: first harmonic of the successor field at the start",
+            0.82,
+            float(kernel["w1"].detach()[0, 0, 0]),
+        ),
         row("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise),
         row("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi)),
         row(
@@ -79,8 +88,10 @@ def recipe_rows(bench: Bench) -> list[Row]:
         row("window length", 256, recipe.length, "512 in the long-context arm"),
         row("training stride", 64, recipe.train_stride),
         row("evaluation stride", 128, recipe.eval_stride),
-        row("symbols of the text", 205, TEXT_SYMBOLS),
-        row("symbols of the code", 97, CODE_SYMBOLS),
+        compute(
+            bench, "symbols of the text", stated(205), lambda: float(bench.corpus("text").vocab_size), ".4g"
+        ),
+        row("symbols of the code", 97, len(data.CODE_SYMBOLS)),
         row("epochs, main budget", 30, needs.FSN.epochs),
         row("epochs, convergence tier", 50, needs.FSN_CONVERGED.epochs),
         row("seeds of the FSN on text", 5, len(needs.FSN.seeds)),

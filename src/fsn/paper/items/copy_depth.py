@@ -149,7 +149,7 @@ def compute_role(role: str) -> Callable[[Bench], Result]:
             "the two deep bins hold other windows than the paper's; the four shallow bins are the same."
         ]
         if role == "code":
-            notes.append(f"Code is {bench.library.corpus_name('code')}.")
+            notes.append(f"Code is {bench.library.corpus_said('code')}.")
         result = Result(rows=rows, notes=notes)
         matrix = wide(bench, role)
         if matrix is not None:

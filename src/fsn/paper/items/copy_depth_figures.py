@@ -47,7 +47,7 @@ def compute_bars(bench: Bench) -> Result:
 
 def families(bench: Bench) -> Table | None:
     """Seed means of the families that have runs."""
-    found = {name: depth.labels(bench, "text", name) for name in depth.TEXT}
+    found = {name: depth.labels(bench, "text", name) for name in SHOWN}
     found = {name: runs for name, runs in found.items() if runs}
     if not found:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,7 @@ def compute_item(bench: Bench) -> Result:
     if run is None:
         return result
     reading, start = bench.reading(run), start_of(run)
+    trained = dataclasses.replace(reading, label="trained")
     said = f"{run.name}, {epochs_of(run)} epochs"
     if bench.library.reached(KERNEL, KERNEL.seeds[0]) is None:
         said += f" (the paper's run has {KERNEL.epochs}, so no number here stands beside the paper's)"
@@ -137,7 +139,7 @@ def compute_item(bench: Bench) -> Result:
         picture(
             "coupling-history",
             f"From the start (faint) to the best epoch (bold): {said}.",
-            lambda plots, surface: plots.coupling_history([start, reading], surface=surface),
+            lambda plots, surface: plots.coupling_history([start, trained], surface=surface),
         ),
     ]
     result.tables.append(("Bounds and temperatures", reading.scales()))

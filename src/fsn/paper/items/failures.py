@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from fsn.measure import health_table
-from fsn.measure.runs import diverged_at, epoch_value, finished_epochs
+from fsn.measure.runs import diverged_at, epoch_value, epoch_values, finished_epochs
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
@@ -59,14 +59,19 @@ def first_epoch_rows(bench: Bench, need: Need, key: str) -> list[Row]:
     ]
 
 
+def last_finite(run: Run) -> tuple[int, float]:
+    """The last epoch whose loss was finite, and that loss; epoch 0 where there is none."""
+    losses = epoch_values(finished_epochs(run), "valid_bits")
+    known = [(i, loss) for i, loss in enumerate(losses, 1) if math.isfinite(loss)]
+    return known[-1] if known else (0, math.nan)
+
+
 def last_before(runs: list[Run]) -> Measurement:
     """The last loss of a seed that diverged."""
     for run in runs:
         epoch = diverged_at(run)
         if epoch is not None:
-            rows = finished_epochs(run)
-            value = epoch_value(rows[-1], "valid_bits") if rows else float("nan")
-            return value, f"{run.name}, not finite in epoch {epoch}"
+            return last_finite(run)[1], f"{run.name}, not finite in epoch {epoch}"
     return math.nan, f"none of the {len(runs)} seeds diverged"
 
 

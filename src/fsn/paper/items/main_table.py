@@ -108,7 +108,7 @@ def code_rows(bench: Bench) -> list[Row]:
             at_epoch(end),
         ),
     ]
-    return grouped(f"Code ({bench.library.corpus_name('code')}), epoch {end}", rows)
+    return grouped(f"Code ({bench.library.corpus_said('code')}), epoch {end}", rows)
 
 
 def converged_rows(bench: Bench) -> list[Row]:

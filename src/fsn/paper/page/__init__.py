@@ -11,7 +11,7 @@ from fsn.paper.claims import FAILS, HOLDS, NOT_RUN
 from fsn.paper.item import Item, Result
 from fsn.paper.rows import MISSING, Row, cells
 from fsn.paper.values import source
-from fsn.paper.writing import WORDS, Report, groups, runs_table, summary
+from fsn.paper.writing import WORDS, Report, groups, runs_table, summary, verdict_heading
 from fsn.report import asset, escape, page, table
 
 PACKAGE = "fsn.paper.page"
@@ -74,8 +74,9 @@ def _claims(report: Report) -> str:
         "each "
         "with what was measured.</p>"
         '<div class="card"><div class="controls"><span id="claims-filter"></span><output id="claims-count">'
-        '</output></div><div class="scroll tall"><table class="claims"><thead><tr><th>verdict</th>'
-        "<th>the paper says</th><th>evidence</th></tr></thead><tbody>"
+        '</output></div><div class="scroll tall"><table class="claims"><thead><tr>'
+        f"<th>{verdict_heading(report.scale)}</th><th>the paper "
+        "says</th><th>evidence</th></tr></thead><tbody>"
         f"{''.join(lines)}</tbody></table></div></div></section>"
     )
 

@@ -1,0 +1,196 @@
+"""Keeping runs, the README's table, and the two commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fsn.cli import main
+from fsn.errors import UserError
+from fsn.paper import needs
+from fsn.paper.archive import add_losses, archive_run
+from fsn.paper.readme import BEGIN, END, NOTHING, fill, results_block, write_readme
+from fsn.paper.registry import open_bench
+from fsn.paper.tokens import FILE, stored_losses
+from fsn.train import load_run, train
+from tests.paper.made_up import TINY, bench_of, falling, write_run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), weights=b"weights", name="a")
+    (run / "log.txt").write_text(f"run {run} is new\n")
+    (run / "last").mkdir()
+    (run / "last" / "CURRENT").write_text("1")
+    (run / "tensorboard").mkdir()
+    (run / "lock").touch()
+    (run / "DONE").write_text("{}")
+    target = archive_run(run, tmp_path / "results")
+    assert {p.name for p in target.iterdir()} == {
+        "config.yaml",
+        "metrics.jsonl",
+        "environment.json",
+        "log.txt",
+        "best.safetensors",
+        "DONE",
+    }
+    assert load_run(target).finished and len(load_run(target).epochs) == 2
+    assert str(tmp_path) not in (target / "log.txt").read_text()
+    assert (archive_run(run, tmp_path / "results", resume_state=True) / "last" / "CURRENT").exists()
+    assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"], "nothing half-made is left"
+
+
+def test_archive_keeps_the_longer_of_two_states(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "one", needs.FSN, falling(1.6, 0.3, 2), name="a")
+    longer = write_run(tmp_path / "two", needs.FSN, falling(1.6, 0.3, 5), name="a")
+    target = archive_run(first, tmp_path / "results")
+    archive_run(longer, tmp_path / "results")
+    assert len(load_run(target).epochs) == 5
+    with pytest.raises(UserError, match="longer one is kept"):
+        archive_run(first, tmp_path / "results")
+    other = write_run(tmp_path / "three", needs.FSN, falling(1.6, 0.3, 9), seed=1, name="a")
+    with pytest.raises(UserError, match="holds another run"):
+        archive_run(other, tmp_path / "results")
+    assert archive_run(other, tmp_path / "results", "b").name == "b"
+    with pytest.raises(UserError, match="the archive itself"):
+        archive_run(target, tmp_path / "results")
+
+
+def test_archive_refuses_what_is_broken(tmp_path: Path) -> None:
+    run = write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 2))
+    text = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(text[:-9])
+    with pytest.raises(UserError, match="middle of a line"):
+        archive_run(run, tmp_path / "results")
+    (run / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="no finished epoch"):
+        archive_run(run, tmp_path / "results")
+    with pytest.raises(UserError, match="no resume state"):
+        archive_run(write_run(tmp_path, needs.KURAMOTO, [1.8]), tmp_path / "results", resume_state=True)
+    assert not (tmp_path / "results" / run.name).exists()
+
+
+def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
+    need = needs.NO_BOUND
+    corpus = TINY.load("python-stdlib-text", None)
+    overrides, recipe = TINY.overrides(need), TINY.recipe(need, 0)
+    run = train(
+        "fsn-nobound-1m",
+        corpus,
+        tmp_path / "runs" / "a",
+        recipe,
+        overrides=overrides,
+        quiet=True,
+        device="cpu",
+    )
+    target = archive_run(run.folder, tmp_path / "results")
+    assert add_losses(target, "tiny", "cpu", tmp_path / "cache")
+    bench = bench_of(tmp_path / "results", TINY, tmp_path / "cache")
+    archived = bench.run(need)
+    kept = stored_losses(archived, bench.battery("text"))
+    measured = bench_of(tmp_path / "runs", TINY, tmp_path / "other").losses(run, "text")
+    assert kept is not None and np.array_equal(kept, measured)
+    assert np.array_equal(bench.losses(archived, "text"), measured)
+    (target / "best.safetensors").write_bytes(b"other weights")
+    assert stored_losses(archived, bench.battery("text")) is None, "they belong to the weights they came from"
+    (target / FILE).write_bytes(b"broken")
+    assert stored_losses(archived, bench.battery("text")) is None
+
+
+def test_block_without_results(tmp_path: Path) -> None:
+    assert results_block(tmp_path / "nothing") == NOTHING
+
+
+def test_block_shows_epochs_and_only_comparable_values(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, [1.73, 1.6825])
+    write_run(tmp_path, needs.TRANSFORMER, [1.76, 1.711, 1.69])
+    block = results_block(tmp_path)
+    lines = [line for line in block.splitlines() if line.startswith("| fsn-1m")]
+    assert lines == ["| fsn-1m, epoch 2 | enwik8 | 1.6825 | 1.6892 | 1 |"]
+    assert "| transformer-1m, epoch 3 | enwik8 | 1.6900 |  | 1 |" in block
+    assert "a GPU" in block and "fail so far" in block
+
+
+def test_fill_replaces_only_what_is_between(tmp_path: Path) -> None:
+    text = f"# Title\n\n{BEGIN}\nold\n{END}\n\nmore\n"
+    assert fill(text, "new") == f"# Title\n\n{BEGIN}\nnew\n{END}\n\nmore\n"
+    with pytest.raises(UserError, match="results:begin"):
+        fill("no markers", "new")
+    readme = tmp_path / "README.md"
+    readme.write_text(text)
+    assert write_readme(readme, tmp_path) and NOTHING in readme.read_text()
+    assert not write_readme(readme, tmp_path)
+    with pytest.raises(UserError, match="there is no"):
+        write_readme(tmp_path / "nothing.md", tmp_path)
+
+
+def test_the_readme_is_up_to_date() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert fill(text, results_block(ROOT / "results")) == text, "run: fsn reproduce --readme"
+
+
+def test_the_list_of_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 30))
+    broken = write_run(tmp_path / "results", needs.FSN, [1.7], seed=1)
+    (broken / "metrics.jsonl").write_text('{"kind": ')
+    main(["reproduce"])
+    said = capsys.readouterr()
+    assert (
+        "0 of 29, 1 begun" in said.out
+        and "1 of 8" in said.out
+        and "needs none" in said.out
+        and "1 run found" in said.out
+    )
+    assert said.err.count("\n") == 1 and said.err.startswith("left out: ") and "middle of a line" in said.err
+
+
+def test_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FSN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+    main(["reproduce", "early-transfer"])
+    said = capsys.readouterr().out
+    assert "0 of 2 runs are there" in said and "missing" in said
+    assert (
+        "fsn train fsn-lean-1m --corpus enwik8 --out runs/fsn-lean-1m-enwik8-11epochs-seed0 --epochs 11"
+        in said
+    )
+    assert (tmp_path / "docs" / "reproduction" / "early-transfer.csv").is_file()
+    main(["reproduce", "claims"])
+    said = capsys.readouterr().out
+    assert "not run yet" in said and "holds" in said
+    for words, sentence in (
+        (["reproduce", "nothing"], "there is no item 'nothing'"),
+        (["reproduce", "main", "--all"], "not both"),
+        (["reproduce", "--readme"], "there is no README.md"),
+        (["archive", "nowhere"], "no run folder"),
+        (["reproduce", "main", "--scale", "huge"], "scale"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        error = capsys.readouterr().err
+        assert ended.value.code == 2 and sentence in error and error.count("\n") == 1, error
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), name="a")
+    main(["archive", str(run), "--name", "kept"])
+    assert "results/kept" in capsys.readouterr().out
+    assert json.loads((tmp_path / "results" / "kept" / "environment.json").read_text())["device"] == "a GPU"
+    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n")
+    main(["reproduce", "--readme"])
+    assert "brought up to date" in capsys.readouterr().out
+    assert "fsn-1m, epoch 2" in (tmp_path / "README.md").read_text()
+
+
+def test_a_text_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:
+    bench = open_bench("paper", [tmp_path], "cpu", cache=tmp_path / "cache")
+    with pytest.raises(UserError, match="--fetch gets it"):
+        bench.corpus("text")

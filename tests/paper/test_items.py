@@ -1,0 +1,189 @@
+"""Items on made-up runs: the right numbers in the right rows, and missing shown as missing."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from fsn.paper import needs
+from fsn.paper.item import Result
+from fsn.paper.items import ITEMS, item_named
+from fsn.paper.registry import make_report
+from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Row, cells, data_table
+from fsn.paper.values import macro
+from fsn.paper.writing import write_item, write_report
+from tests.paper.made_up import bench_of, falling, write_run
+
+
+def row(result: Result, quantity: str, group: str = "") -> Row:
+    found = [r for r in result.rows if r.quantity == quantity and group in r.group]
+    assert len(found) == 1, (quantity, [r.quantity for r in result.rows])
+    return found[0]
+
+
+def test_with_no_runs_nothing_is_filled_in(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path)
+    for item in ITEMS:
+        result = item.compute(bench)
+        assert result.rows, item.name
+        for one in result.rows:
+            if one.state != COMPUTED:
+                assert one.state == MISSING and one.ours is None and one.difference is None, one
+                assert cells(one)[2] == "missing" and cells(one)[3] == ""
+        expected = "computed" if item.name == "parameters" else "missing"
+        if item.needs or item.name == "parameters":
+            assert result.state == expected, item.name
+
+
+def test_main_table_rows(tmp_path: Path) -> None:
+    for seed in range(5):
+        write_run(tmp_path, needs.FSN, falling(1.6 + 0.001 * seed, 0.3, 30), seed=seed)
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.62, 0.3, 30))
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.62, 0.3, 12), seed=1)
+    for seed, losses in enumerate(([1.65] * 30, [1.66] * 30, [1.7] * 16 + [None])):
+        write_run(tmp_path, needs.MEAN_FIELD, losses, seed=seed)
+    result = item_named("main").compute(bench_of(tmp_path))
+    fsn = row(result, "FSN", "Text, epoch 30")
+    assert fsn.ours == pytest.approx(1.602 + 0.01) and fsn.seeds == "5/5" and fsn.state == MEASURED
+    assert fsn.difference == pytest.approx(1.612 - 1.6050)
+    assert fsn.spread == pytest.approx(0.00158, abs=1e-5)
+    transformer = row(result, "Transformer", "Text, epoch 30")
+    assert transformer.seeds == "1/3" and transformer.state == PARTIAL
+    mean_field = row(result, "FSN-MF", "Text, epoch 30")
+    assert mean_field.ours == pytest.approx(1.655) and "diverged in epoch 17" in mean_field.remark
+    gap = row(result, "FSN-MF minus transformer")
+    assert gap.ours == pytest.approx(1.655 - 1.63) and gap.seeds == "3/3 × 1/3"
+    missing = row(result, "FSN, no phases", "Text, epoch 30")
+    assert missing.state == MISSING and "fsn-nophase-1m on enwik8, seeds 0, 1, 2, 30 epochs" in missing.remark
+    assert result.state == "partly" and result.pictures
+
+
+def test_ladder_and_ablations(tmp_path: Path) -> None:
+    fsn, transformer = needs.RUNGS["8M"]
+    write_run(tmp_path, fsn, falling(1.40, 0.2, 14))
+    write_run(tmp_path, transformer, falling(1.42, 0.3, 30))
+    result = item_named("ladder").compute(bench_of(tmp_path))
+    assert row(result, "FSN, epoch 14", "8M").ours == pytest.approx(1.40 + 0.2 / 14)
+    assert row(result, "FSN minus transformer", "8M").ours == pytest.approx(-0.02 - 0.1 / 14)
+    assert row(result, "transformer, epoch 30", "8M").ours == pytest.approx(1.43)
+    write_run(tmp_path, needs.NO_BOUND, [10.3])
+    write_run(tmp_path, needs.NO_DELAY, [1.9, 1.77])
+    write_run(tmp_path, needs.FSN, [1.8, 1.69])
+    result = item_named("ablations").compute(bench_of(tmp_path))
+    assert row(result, "no bound, epoch 1").difference == pytest.approx(10.3 - 10.19)
+    assert row(result, "no delay minus FSN, epoch 2, seed 0").ours == pytest.approx(0.08)
+
+
+def test_a_bound_that_was_needed_at_once(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, needs.NO_BOUND, [])
+    line = '{"kind": "warning", "what": "non-finite", "step": 40, "epoch": 1, "tensor": "x"}\n'
+    (folder / "metrics.jsonl").write_text(line)
+    found = row(item_named("ablations").compute(bench_of(tmp_path)), "no bound, epoch 1")
+    assert found.ours == math.inf and cells(found)[2] == "∞" and "not finite in epoch 1" in found.remark
+    assert found.difference is None
+
+
+def two_rungs(root: Path, device: str = "a GPU") -> None:
+    fsn, transformer = needs.RUNGS["2M"]
+    for seed in (0, 1):
+        # The transformer ends at 1.55 after 30 epochs of 100 s; the FSN is there after epoch 10 of 300 s.
+        write_run(root, transformer, [1.7] * 24 + [1.556, 1.555, 1.554, 1.553, 1.552, 1.55], seed=seed)
+        losses = [1.6] * 9 + [1.55 - 0.001 * i for i in range(21)]
+        write_run(root, fsn, losses, seed=seed, epoch_s=300.0, device=device)
+
+
+def test_wall_clock(tmp_path: Path) -> None:
+    two_rungs(tmp_path)
+    bench = bench_of(tmp_path)
+    result = item_named("wall-clock").compute(bench)
+    assert row(result, "per-epoch slowdown", "2M").ours == pytest.approx(3.0)
+    found = row(result, "against the mean transformer, median", "2M")
+    assert found.ours == pytest.approx(1.0) and found.seeds == "2/2 × 2/2"
+    assert found.difference == pytest.approx(1.0 - 1.56)
+    crossing = item_named("crossing").compute(bench)
+    assert row(crossing, "final loss below the target after the crossing, least").state == MISSING
+    assert [title for title, _ in crossing.tables] == ["2M, every seed"]
+    figure = item_named("wall-clock-figure").compute(bench)
+    assert len(figure.pictures) == 1
+    assert not any(r.ours for r in figure.rows if not r.quantity.startswith("2M"))
+
+
+def test_seconds_of_different_devices_are_not_compared(tmp_path: Path) -> None:
+    two_rungs(tmp_path, device="another GPU")
+    found = row(
+        item_named("wall-clock").compute(bench_of(tmp_path)), "against the mean transformer, median", "2M"
+    )
+    assert found.state == MISSING and "different settings" in found.remark and "a GPU" in found.remark
+
+
+def test_efficiency(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path, needs.FSN, [1.7], seed=seed, tokens_per_s=250e3, eval_tokens_per_s=1.1e6)
+        write_run(tmp_path, needs.TRANSFORMER, [1.7], seed=seed, tokens_per_s=1000e3)
+    write_run(tmp_path, needs.NO_KERNEL, [1.7], tokens_per_s=300e3)
+    result = item_named("efficiency").compute(bench_of(tmp_path))
+    assert row(result, "FSN").ours == pytest.approx(250) and row(result, "FSN").paper is not None
+    assert row(result, "FSN, times slower than the transformer").ours == pytest.approx(4.0)
+    assert row(result, "kernel's share of the training step, percent").ours == pytest.approx(100 / 6)
+    assert row(result, "FSN: evaluation, million tokens/s").ours == pytest.approx(1.1)
+    assert row(result, "FSN at 4M").state == MISSING
+
+
+def test_so_far_shows_the_paper_only_where_comparable(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, [1.73, 1.682, 1.66])
+    write_run(tmp_path, needs.FSN, [1.74, 1.686], seed=1)
+    write_run(tmp_path, needs.CODE_TRANSFORMER, [1.3] * 30, corpus="pypi-python")
+    result = item_named("so-far").compute(bench_of(tmp_path))
+    two, three = row(result, "fsn-1m, epoch 2"), row(result, "fsn-1m, epoch 3")
+    assert two.ours == pytest.approx(1.684) and two.seeds == "2"
+    assert two.paper is not None and two.paper.value == 1.6892
+    assert three.paper is None and three.seeds == "1"
+    assert row(result, "transformer-1m, epoch 30").paper is None, "the text is not the paper's"
+
+
+def test_long_runs_of_code_at_both_lengths(tmp_path: Path) -> None:
+    for need, end in (
+        (needs.CODE_FSN, 1.22),
+        (needs.CODE_TRANSFORMER, 1.245),
+        (needs.LONG_FSN, 1.08),
+        (needs.LONG_TRANSFORMER, 1.09),
+    ):
+        write_run(tmp_path, need, [end + 0.1] * 29 + [end], epoch_s=100.0)
+    result = item_named("sequence-512").compute(bench_of(tmp_path))
+    assert row(result, "final margin, length 256").ours == pytest.approx(-0.025)
+    assert row(result, "mean margin over the epochs, length 512").ours == pytest.approx(-0.01)
+    assert row(result, "FSN: gain from doubling the context").ours == pytest.approx(0.14)
+    ratio = row(item_named("code-wall-clock").compute(bench_of(tmp_path)), "length 512: per-epoch slowdown")
+    assert ratio.ours == pytest.approx(1.0)
+
+
+def test_files_of_an_item(tmp_path: Path) -> None:
+    for seed in range(5):
+        write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 30), seed=seed)
+    item = item_named("main")
+    result = item.compute(bench_of(tmp_path / "runs"))
+    written = {path.name for path in write_item(item, result, tmp_path / "out")}
+    assert {"main.csv", "main-curves.svg", "main-curves.png"} <= written
+    rows = list(csv.DictReader((tmp_path / "out" / "main.csv").open()))
+    fsn = next(r for r in rows if r["quantity"] == "FSN")
+    assert float(fsn["paper"]) == macro("sfnThirty").value and float(fsn["difference"]) == pytest.approx(
+        0.005
+    )
+    assert fsn["seeds"] == "5/5" and fsn["state"] == "measured"
+    missing = next(r for r in rows if r["quantity"] == "Transformer")
+    assert missing["ours"] == missing["difference"] == "" and missing["state"] == "missing"
+    assert data_table(result.rows).columns[0] == "group"
+
+
+def test_a_report_without_runs(tmp_path: Path) -> None:
+    report = make_report(bench_of(tmp_path / "runs"))
+    markdown, page = write_report(report, tmp_path / "docs")
+    text = markdown.read_text("utf-8")
+    assert "| missing |" in text and "not run yet" in text
+    assert all(f"## {item.title}\n" in text for item in ITEMS)
+    assert "data:image" not in page.read_text("utf-8"), "there is nothing to draw yet"
+    counts = report.counts()
+    assert counts["not run yet"] > 90 and counts["fails"] == 0

@@ -1,0 +1,140 @@
+"""Runs are found by what they are; what cannot be used is left out with one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fsn.paper import needs
+from fsn.paper.library import Library, epochs_of
+from fsn.paper.needs import Need
+from fsn.paper.training import command, missing_runs
+from tests.paper.made_up import PAPER, bench_of, falling, write_run
+
+FSN = Need("fsn", (0,), epochs=2)
+
+
+def test_found_by_config_not_by_name(tmp_path: Path) -> None:
+    write_run(tmp_path, FSN, [1.8, 1.7], name="whatever")
+    library = Library.open(PAPER, [tmp_path])
+    run = library.reached(FSN, 0)
+    assert run is not None and run.name == "whatever"
+    for other in (
+        Need("fsn-nophase", epochs=2),
+        Need("transformer", epochs=2),
+        Need("fsn", epochs=2, size="2m"),
+        Need("fsn", epochs=2, role="code"),
+        Need("fsn", epochs=2, length=512),
+        Need("fsn", epochs=2, overrides=(("feedforward", "none"),)),
+    ):
+        assert library.find(other, 0) is None, other
+    assert library.find(FSN, 1) is None
+
+
+@pytest.mark.parametrize("field", [{"lr": 2e-3}, {"batch_size": 32}, {"train_stride": 32}, {"clip": 0.5}])
+def test_another_recipe_is_another_experiment(tmp_path: Path, field: dict[str, float]) -> None:
+    write_run(tmp_path, FSN, [1.8, 1.7], recipe=field)
+    assert Library.open(PAPER, [tmp_path]).find(FSN, 0) is None
+
+
+def test_precision_and_engine_may_differ(tmp_path: Path) -> None:
+    write_run(tmp_path, FSN, [1.8, 1.7], recipe={"precision": "fp32", "engine": "eager", "log_steps": 7})
+    assert Library.open(PAPER, [tmp_path]).reached(FSN, 0) is not None
+
+
+def test_a_longer_run_serves_unless_the_length_matters(tmp_path: Path) -> None:
+    write_run(tmp_path, FSN, falling(1.6, 0.2, 12))
+    write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 12), name="lean-12")
+    library = Library.open(PAPER, [tmp_path])
+    assert library.reached(FSN, 0) is not None
+    assert library.reached(FSN.after(30), 0) is None
+    assert library.find(needs.LEAN, 0) is None, "its best weights are not those of eleven epochs"
+    write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 11), name="lean-11")
+    found = Library.open(PAPER, [tmp_path]).reached(needs.LEAN, 0)
+    assert found is not None and found.name == "lean-11"
+
+
+def test_the_furthest_run_of_a_seed_is_taken(tmp_path: Path) -> None:
+    write_run(tmp_path, FSN, [1.8, 1.7], name="short")
+    write_run(tmp_path / "deep" / "er", FSN, [1.8, 1.7, 1.6], name="long")
+    library = Library.open(PAPER, [tmp_path])
+    run = library.find(FSN, 0)
+    assert run is not None and run.name == "long" and epochs_of(run) == 3
+    assert [r.name for r in library.matching(FSN, 0)] == ["long", "short"]
+
+
+def test_a_run_that_diverged_counts_as_run(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.MEAN_FIELD, [1.8, 1.7, None])
+    assert Library.open(PAPER, [tmp_path]).reached(needs.MEAN_FIELD, 0) is not None
+
+
+def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
+    good = write_run(tmp_path, FSN, [1.8, 1.7], name="good")
+    old = write_run(tmp_path, FSN, [1.8], name="old")
+    cut = write_run(tmp_path, FSN, [1.8, 1.7], name="cut")
+    strange = write_run(tmp_path, FSN, [1.8], name="strange")
+    holes = write_run(tmp_path, FSN, [1.8, 1.7, 1.6], name="holes")
+    config = yaml.safe_load((old / "config.yaml").read_text())
+    (old / "config.yaml").write_text(yaml.safe_dump({**config, "format": 7}))
+    config["model"]["windmills"] = 3
+    (strange / "config.yaml").write_text(yaml.safe_dump(config))
+    text = (cut / "metrics.jsonl").read_text()
+    (cut / "metrics.jsonl").write_text(text[:-20])
+    lines = (holes / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (holes / "metrics.jsonl").write_text(lines[0] + lines[2])
+    library = Library.open(PAPER, [tmp_path])
+    assert [run.name for run in library.runs] == [good.name]
+    said = {name: [s for s in library.refused if name in s] for name in ("old", "cut", "holes", "windmills")}
+    assert all(len(sentences) == 1 and "\n" not in sentences[0] for sentences in said.values()), said
+    assert "format 7" in said["old"][0] and "middle of a line" in said["cut"][0]
+
+
+def test_one_text_in_each_role(tmp_path: Path) -> None:
+    code = needs.CODE_FSN.after(1)
+    write_run(tmp_path, code, [1.3], corpus="pypi-python", name="a")
+    write_run(tmp_path, code, [1.3], corpus="pypi-python", seed=1, name="b")
+    write_run(tmp_path, code, [1.3], corpus="codeparrot", seed=2, name="c")
+    library = Library.open(PAPER, [tmp_path])
+    assert library.corpus_name("code") == "pypi-python"
+    assert library.corpus_said("code") == "pypi-python in place of codeparrot"
+    assert any("pypi-python" in note and "codeparrot" in note for note in library.notes)
+    assert len(library.refused) == 1 and "another text" in library.refused[0]
+    assert library.reached(code, 2) is None and library.reached(code, 1) is not None
+
+
+def test_the_papers_own_corpus_wins_a_tie(tmp_path: Path) -> None:
+    code = needs.CODE_FSN.after(1)
+    write_run(tmp_path, code, [1.3], corpus="pypi-python", name="a")
+    write_run(tmp_path, code, [1.3], corpus="codeparrot", name="b")
+    assert Library.open(PAPER, [tmp_path]).corpus_name("code") == "codeparrot"
+
+
+def test_standing_counts_each_run_once(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, falling(1.6, 0.2, 30))
+    write_run(tmp_path, needs.FSN, falling(1.6, 0.2, 4), seed=1)
+    bench = bench_of(tmp_path)
+    standing = bench.standing([needs.FSN, needs.FSN_CONVERGED])
+    assert standing.total == 5 and not standing.complete
+    assert len(standing.there) == 0 and len(standing.begun) == 2, "seed 0 is wanted for fifty epochs too"
+    said = standing.absent()
+    assert "seeds 3, 4, 30 epochs" in said and "seed 1, 50 epochs (has 4)" in said
+    assert len(bench.standing([needs.FSN]).there) == 1
+
+
+def test_missing_runs_as_commands(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, falling(1.6, 0.2, 4), seed=1)
+    bench = bench_of(tmp_path)
+    jobs = missing_runs(bench, [needs.FSN.seed(0, 1), needs.FSN_CONVERGED.seed(1), needs.NO_FEEDFORWARD])
+    assert [(job.seed, job.epochs, job.begun is not None) for job in jobs] == [
+        (0, 30, False),
+        (1, 50, True),
+        (0, 30, False),
+    ]
+    words = [command(bench, job, tmp_path) for job in jobs]
+    assert words[0] == f"fsn train fsn-1m --corpus enwik8 --out {tmp_path}/fsn-1m-enwik8-seed0 --seed 0"
+    assert words[1].endswith("fsn-1m-text-s1 --epochs 50 --seed 1 --extend")
+    assert words[2].endswith("--model feedforward=none")
+    long = missing_runs(bench, [needs.LONG_FSN])[0]
+    assert "--length 512" in command(bench, long, tmp_path)

@@ -1,0 +1,184 @@
+"""The machinery from end to end: every run of the paper in miniature, every table, figure and claim from them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from fsn.cli import main
+from fsn.paper import needs
+from fsn.paper.claims import CLAIMS, FAILS, HOLDS, NOT_RUN
+from fsn.paper.items import ITEMS
+from fsn.paper.registry import compute_item, needs_of, open_bench
+from fsn.paper.training import missing_runs
+from fsn.train import load_run
+from tests.demo.browser import find_browser, visit
+
+pytestmark = pytest.mark.slow
+needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
+FIGURES = (
+    "main-curves",
+    "copy-depth-bars",
+    "copy-depth-curve",
+    "depth-distance",
+    "coupling",
+    "coupling-history",
+    "wall-clock",
+    "synchronization",
+)
+
+
+def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
+    with open(folder / "reproduction" / f"{name}.csv", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_no_row_is_missing(tiny: Path) -> None:
+    for item in ITEMS:
+        rows = rows_of(tiny, item.name)
+        assert rows, item.name
+        for row in rows:
+            assert row["state"] in ("measured", "computed"), (item.name, row)
+            assert row["ours"], (item.name, row)
+            if row["state"] == "measured" and item.name != "so-far":
+                assert re.fullmatch(r"(\d)/\1( × (\d)/\3)*", row["seeds"]), (item.name, row)
+
+
+def test_every_claim_is_judged_and_labelled(tiny: Path) -> None:
+    rows = rows_of(tiny, "claims")
+    assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
+    conditional = {claim.name for claim in CLAIMS if claim.conditional}
+    for row in rows:
+        assert row["evidence"] and row["scale"] == "tiny"
+        if row["claim"] not in conditional:
+            assert row["verdict"] in (HOLDS, FAILS), row
+    assert {row["verdict"] for row in rows} <= {HOLDS, FAILS, NOT_RUN}
+
+
+def test_no_run_is_missing(tiny: Path) -> None:
+    bench = open_bench("tiny", [tiny / "runs"], "cpu")
+    assert not missing_runs(bench, needs_of())
+    assert not bench.library.refused and not bench.library.notes
+    names = {run.folder.name for run in bench.library.runs}
+    assert {"fsn-1m-python-stdlib-text-seed0", "transformer-8m-python-stdlib-text-seed0"} <= names
+    assert {
+        "fsn-1m-python-stdlib-code-length128-seed0",
+        "fsn-lean-1m-python-stdlib-text-2epochs-seed0",
+    } <= names
+
+
+def test_numbers_come_from_the_runs(tiny: Path) -> None:
+    """One row followed by hand from the folder to the table."""
+    bench = open_bench("tiny", [tiny / "runs"], "cpu")
+    losses = [
+        load_run(tiny / "runs" / f"fsn-1m-python-stdlib-text-seed{seed}").epochs[2]["valid_bits"]
+        for seed in (0, 1)
+    ]
+    row = next(r for r in rows_of(tiny, "main") if r["quantity"] == "FSN")
+    assert float(row["ours"]) == pytest.approx(sum(losses) / 2, abs=1e-12)
+    assert float(row["difference"]) == pytest.approx(sum(losses) / 2 - 1.6050, abs=1e-12)
+    assert bench.epoch(30) == 3 and needs.FSN.epochs == 30
+
+
+def test_figures_are_pictures(tiny: Path) -> None:
+    for name in FIGURES:
+        svg = tiny / "reproduction" / f"{name}.svg"
+        root = ElementTree.parse(svg).getroot()
+        assert root.tag.endswith("svg") and svg.stat().st_size > 5000
+        assert (tiny / "reproduction" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_markdown_holds_everything_and_its_links_work(tiny: Path) -> None:
+    text = (tiny / "reproduction.md").read_text("utf-8")
+    assert "A test of the machinery" in text and "verdict (machinery test)" in text
+    assert all(f"## {item.title}\n" in text for item in ITEMS)
+    assert "| missing |" not in text
+    for link in re.findall(r"\]\(([^)#\s]+)\)", text):
+        assert (tiny / link).exists(), link
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+
+
+def test_the_page_needs_nothing_else(tiny: Path) -> None:
+    html = (tiny / "reproduction.html").read_text("utf-8")
+    assert "default-src 'none'" in html and "A test of the machinery" in html
+    assert not re.search(r"<(link|iframe|object|embed|source|video|audio)\b", html)
+    assert not re.search(r'src="(?!data:)', html) and not re.search(r"@import|url\(", html)
+    assert html.count("data:image/svg+xml;base64,") == len(FIGURES)
+    assert all(f'id="{item.name}"' in html for item in ITEMS)
+
+
+def test_one_item_from_the_command_line(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["reproduce", "ladder", "--scale", "tiny", "--out", str(tiny), "--device", "cpu"])
+    said = capsys.readouterr().out
+    assert "runs are there" in said and "missing runs" not in said and "A test of the machinery" in said
+    assert "ladder.csv" in said
+
+
+def test_a_second_time_is_the_same(tiny: Path) -> None:
+    """Nothing is trained twice, and measuring again gives the same numbers."""
+    _, result = compute_item(open_bench("tiny", [tiny / "runs"], "cpu"), "copy-depth")
+    before = {row["quantity"]: row["ours"] for row in rows_of(tiny, "copy-depth")}
+    assert {row.quantity: str(row.ours) for row in result.rows} == before
+
+
+PROBE = """
+const get = (id) => document.getElementById(id);
+const set = (id, value) => { get(id).value = value; get(id).dispatchEvent(new Event("input")); };
+const curve = (id) => document.querySelector(`#${id} path[data-series="this layer"]`).getAttribute("d");
+const both = () => [curve("kernel-present"), curve("kernel-successor")];
+const seen = { start: both(), rows: document.querySelectorAll("table.claims tbody tr").length };
+set("kernel-layer", 2); seen.layer = both();
+set("kernel-training", 0); seen.training = both();
+set("kernel-angle", 5); seen.angle = both();
+const boxes = [...document.querySelectorAll("#kernel-harmonics input")];
+seen.boxes = boxes.length;
+for (const box of boxes.slice(1)) { box.checked = false; box.dispatchEvent(new Event("input")); }
+seen.harmonics = both();
+for (const box of boxes) { box.checked = false; box.dispatchEvent(new Event("input")); }
+seen.nothing = both();
+seen.words = ["layer", "training", "angle"].map((name) => get(`kernel-${name}-value`).textContent);
+document.querySelector('#claims-filter [data-value="holds"]').click();
+const left = [...document.querySelectorAll("table.claims tbody tr")].filter((row) => !row.hidden);
+seen.shown = left.map((row) => row.dataset.verdict);
+seen.count = get("claims-count").textContent;
+seen.pictures = [...document.images].map((image) => image.naturalWidth);
+seen.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+return seen;
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1100, 480])
+def test_the_page_works(tiny: Path, tmp_path: Path, width: int) -> None:
+    found = visit(tiny / "reproduction.html", PROBE, tmp_path, width)
+    assert found.console == []
+    seen = found.value
+    positions = [seen[name] for name in ("start", "layer", "training", "angle", "harmonics", "nothing")]
+    for field in (0, 1):
+        paths = [position[field] for position in positions]
+        assert all(path.startswith("M") for path in paths)
+        assert len(set(paths)) == len(paths), "every control moves the curves"
+    heights = {point.split(" ")[1] for point in re.findall(r"[\d.]+ [\d.]+", seen["nothing"][0])}
+    assert len(heights) == 1, "with no harmonic left the curve is flat"
+    assert seen["boxes"] == 3 and seen["words"] == ["2 of 2", "start", "5.0"]
+    assert seen["rows"] == len(CLAIMS) and set(seen["shown"]) == {"holds"}
+    assert seen["count"] == f"{len(seen['shown'])} of {len(CLAIMS)}"
+    assert len(seen["pictures"]) == len(FIGURES) and all(width > 100 for width in seen["pictures"])
+    assert seen["wide"] <= 0, "nothing hangs over the side"
+
+
+def test_the_page_carries_the_kernel(tiny: Path) -> None:
+    html = (tiny / "reproduction.html").read_text("utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    kernel = json.loads(found[1])["live"]["kernel"]
+    assert kernel["layers"] == 2 and kernel["harmonics"] == 3 and kernel["frame"] == "co-rotating"
+    assert kernel["start"][0][0][0][0] == pytest.approx(0.182426, abs=1e-5)
+    assert kernel["start"] != kernel["trained"]
