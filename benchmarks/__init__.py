@@ -1,0 +1,3 @@
+"""Measurements of speed, run as modules: ``python -m benchmarks.step``."""
+
+from __future__ import annotations

@@ -1,0 +1,146 @@
+"""No speed without a check: the path that is timed computes what the reference computes.
+
+Fused models are compared with float64 on a small batch of full-length windows, in float32 and in bfloat16:
+losses and the whole gradient. Compiled models are compared with themselves, uncompiled, on the very batch
+that is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fsn.models import FSN, Config, LanguageModel, build_from_config, fused
+from fsn.ops import DropoutKey
+
+TOLERANCE = {"fp32": 1e-5, "bf16": 1e-2}
+
+
+@dataclass
+class Check:
+    """Relative errors of the losses and of the gradient, by precision, each with that of the reference."""
+
+    path: str
+    errors: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    failed: str | None = None
+
+    def judge(self) -> Check:
+        """A path passes within the tolerance, or within twice the error the reference has in that precision."""
+        for precision, errors in self.errors.items():
+            for name, (error, reference) in errors.items():
+                if not error < max(TOLERANCE[precision], 2 * reference):
+                    beyond = f"{name} off by {error:.1e}, reference by {reference:.1e}"
+                    self.failed = f"{self.path} path in {precision}: {beyond}"
+        return self
+
+
+@contextlib.contextmanager
+def reference_path() -> Iterator[None]:
+    before = os.environ.get("FSN_FUSED")
+    os.environ["FSN_FUSED"] = "0"
+    try:
+        yield
+    finally:
+        del os.environ["FSN_FUSED"]
+        if before is not None:
+            os.environ["FSN_FUSED"] = before
+
+
+def losses_and_gradient(
+    model: LanguageModel,
+    tokens: Tensor,
+    targets: Tensor,
+    precision: str,
+    key: DropoutKey | None = None,
+    function: Callable[..., Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Losses (B, T), and the gradient of their mean as one vector."""
+    with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        losses = (function or model.loss)(tokens, targets, dropout_key=key)
+    gradient = torch.autograd.grad(losses.mean(), list(model.parameters()))
+    return losses.detach(), torch.cat([g.flatten() for g in gradient])
+
+
+def relative(value: Tensor, reference: Tensor) -> float:
+    """‖value − reference‖ / ‖reference‖; infinite where anything is not finite."""
+    error = ((value.double() - reference.double()).norm() / reference.double().norm()).item()
+    return error if torch.isfinite(value).all() else float("inf")
+
+
+Result = tuple[Tensor, Tensor]
+
+
+def compare(found: Result, plain: Result, exact: Result) -> dict[str, list[float]]:
+    names = ("losses", "gradient")
+    return {n: [relative(found[i], exact[i]), relative(plain[i], exact[i])] for i, n in enumerate(names)}
+
+
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 numbers in float32, not in TensorFloat-32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@torch.no_grad()
+def scatter(model: FSN) -> None:
+    """Random weights under which every part matters: phases apart, gates that gate, all harmonics on."""
+    spread = (2 * model.config.k**-0.5) ** 0.5
+    for name, parameter in model.named_parameters():
+        noise = torch.randn_like(parameter)
+        if name in ("embedding.phases", "readout.prototypes"):
+            parameter.copy_(spread * noise)
+        elif name == "gates.weight":
+            parameter.copy_(0.3 * parameter.shape[1] ** -0.5 * noise)
+        elif "kernel" in name:
+            parameter.add_(0.3 * noise)
+        elif name.endswith("alpha"):
+            parameter.copy_(1.0 + 0.2 * noise.tanh())
+
+
+def check_fused(config: Config, positions: int, device: torch.device, layers: int = 2) -> Check:
+    """A model of this width, ``layers`` deep, against float64; the reference path has nothing to be checked."""
+    torch.manual_seed(0)
+    model = build_from_config(config).to(device).eval()
+    tokens = torch.randint(config.vocab_size, (2, positions), device=device)
+    if not isinstance(model, FSN) or not fused.applies(model, tokens):
+        return Check("reference")
+    check = Check("fused")
+    model.layers = model.layers[:layers]
+    scatter(model)
+    targets = torch.randint(config.vocab_size, tokens.shape, device=device)
+    with exact_products():
+        with reference_path():
+            exact = losses_and_gradient(copy.deepcopy(model).double(), tokens, targets, "fp64")
+        for precision in TOLERANCE:
+            found = losses_and_gradient(model, tokens, targets, precision)
+            with reference_path():
+                plain = losses_and_gradient(model, tokens, targets, precision)
+            check.errors[precision] = compare(found, plain, exact)
+    return check.judge()
+
+
+def check_compiled(
+    model: LanguageModel,
+    compiled: Callable[..., Tensor],
+    tokens: Tensor,
+    targets: Tensor,
+    precision: str,
+    key: DropoutKey,
+) -> Check:
+    """Compiled against eager, both in the precision that is timed; eager in float32 says how far that is off."""
+    with exact_products():
+        exact = losses_and_gradient(model, tokens, targets, "fp32", key)
+    plain = losses_and_gradient(model, tokens, targets, precision, key)
+    found = losses_and_gradient(model, tokens, targets, precision, key, compiled)
+    return Check("compiled", {precision: compare(found, plain, exact)}).judge()

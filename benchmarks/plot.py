@@ -1,0 +1,51 @@
+"""The figure of a benchmark: milliseconds of a step against window length, a panel for each size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+STYLES = {"training": "-", "evaluation": "--", "floor of training": ":"}
+
+
+def draw(results: dict[str, Any], path: Path) -> list[Path]:
+    """Write ``path`` with the suffixes .svg and .png: training solid, evaluation dashed, the floor dotted."""
+    from fsn.measure.plots.style import MARKERS, colours, new_figure, save, styled
+
+    rows = [row for row in results["rows"] if "training" in row]
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    shades = colours(models)
+    with styled("any") as tone:
+        figure, grid = new_figure(1, len(sizes), 2.8, sharey=True)
+        for axes, size in zip(grid.flat, sizes, strict=True):
+            for model, marker in zip(models, MARKERS, strict=False):
+                mine = [row for row in rows if (row["model"], row["size"]) == (model, size)]
+                mine.sort(key=lambda row: row["length"])
+                for part, style in STYLES.items():
+                    if part == "floor of training" and model not in ("fsn", "transformer"):
+                        continue
+                    axes.plot(
+                        [row["length"] for row in mine],
+                        [row["training"]["floor_ms"] if "floor" in part else row[part]["ms"] for row in mine],
+                        color=shades[model],
+                        linestyle=style,
+                        linewidth=1.5 if part == "training" else 1.0,
+                        marker="" if "floor" in part else marker,
+                        markersize=4 if part == "training" else 3,
+                        label=model if part == "training" else None,
+                    )
+            lengths = sorted({row["length"] for row in rows if row["size"] == size})
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(lengths, [str(n) for n in lengths])
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.set_xlabel("window T")
+            axes.set_title(size)
+        for part, style in STYLES.items():
+            grid.flat[0].plot([], [], color=tone["text"], linestyle=style, linewidth=1.0, label=part)
+        tokens = rows[0]["batch"] * rows[0]["length"]
+        grid.flat[0].set_ylabel(f"ms a step of {tokens:,} symbols")
+        handles, labels = grid.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", handlelength=1.8, labelspacing=0.4)
+    return save(figure, path)

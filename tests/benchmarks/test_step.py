@@ -1,0 +1,100 @@
+"""The benchmark: counts that are true, a check that catches, a run that tells what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import fsn
+from benchmarks import gate, step
+from benchmarks.floor import Ceilings, Work, evaluation, forward_flops, training
+from fsn.models import preset
+from tests.ops.fused.interpreter import shared
+
+SMALL: dict[str, Any] = {"layers": 2, "k": 22}
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["fsn", "kuramoto", "fsn-mf", "fsn-mf-winding", "fsn-dissolved", "fsn-torus-swiglu", "transformer"],
+)
+def test_flops_are_those_of_the_products(family: str) -> None:
+    sizes = {"layers": 2, "width": 12} if family == "transformer" else SMALL
+    model = fsn.build(f"{family}-1m", vocab_size=13, **sizes).eval()
+    with FlopCounterMode(display=False) as counter, fsn.record(model), torch.no_grad():
+        model(torch.zeros(3, 7, dtype=torch.int64))
+    assert forward_flops(model.config, 3, 7, causal=False) == counter.get_total_flops()
+    assert forward_flops(model.config, 3, 7) < counter.get_total_flops()
+
+
+def test_the_step_of_the_paper() -> None:
+    """FSN-1m, 64 windows of 256: about 0.22 TFLOP, counting half of each square; 0.3 counting all of it."""
+    config = preset("fsn-1m", 205)
+    assert training(config, 64, 255).flops == pytest.approx(0.22e12, rel=0.05)
+    assert 3 * forward_flops(config, 64, 255, causal=False) == pytest.approx(0.3e12, rel=0.05)
+    assert evaluation(config, 64, 255).flops == training(config, 64, 255).flops / 3
+    assert evaluation(config, 64, 255).bytes < training(config, 64, 255).bytes / 2
+
+
+def test_the_floor_is_the_larger_of_two_times() -> None:
+    ceilings = Ceilings(flops=1e12, bandwidth=1e9, product="")
+    assert Work(flops=2e9, bytes=1e6).floor_ms(ceilings) == pytest.approx(2.0)
+    assert Work(flops=2e9, bytes=3e6).floor_ms(ceilings) == pytest.approx(3.0)
+    assert Work(flops=2e9, bytes=3e6).limit(ceilings) == "traffic"
+
+
+def test_the_check_passes_kernels_that_are_right_and_catches_wrong_ones() -> None:
+    right = shared()("tests.benchmarks.gates:check")
+    assert right["path"] == "fused" and right["failed"] is None
+    assert set(right["errors"]) == {"fp32", "bf16"}
+    wrong = shared()("tests.benchmarks.gates:check", factor=1.0001)
+    assert "fp32" in wrong["failed"] and "off by 1.0e-04" in wrong["failed"]
+
+
+def test_a_tiny_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    path = tmp_path / "step.json"
+    assert step.main(["--models", "fsn", "transformer", "--lengths", "32", "--json", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("no CUDA GPU") == 1
+    assert "fsn-1m" in shown and "÷ transformer" in shown
+    results = json.loads(path.read_text())
+    assert [row["model"] for row in results["rows"]] == ["fsn", "transformer"]
+    for row in results["rows"]:
+        for part in ("training", "evaluation"):
+            assert 0 < row[part]["low"] <= row[part]["ms"] <= row[part]["high"]
+            assert 0 < row[part]["share_of_floor"] < 1
+    assert results["ratios"][0]["training_time"] > 0
+    assert {"device", "packages", "commit"} <= set(results["environment"])
+    assert path.with_suffix(".svg").exists()
+
+
+def test_no_time_without_a_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    failed = gate.Check("fused", failed="fused path in fp32: gradient off by 1.0e-01, reference by 1.0e-06")
+    monkeypatch.setattr(gate, "check_fused", lambda *arguments: failed)
+    assert step.main(["--models", "fsn", "--lengths", "32"]) == 1
+    shown = capsys.readouterr()
+    assert "no time: fused path in fp32" in shown.out
+    assert "failed the check" in shown.err
+
+
+def test_what_does_not_fit_the_budget_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert step.main(["--models", "fsn", "--lengths", "32", "64", "--budget-seconds", "0"]) == 0
+    assert "skipped: fsn-1m at T = 32, fsn-1m at T = 64" in capsys.readouterr().out
+
+
+def test_mistakes_get_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert step.main(["--models", "fns", "--lengths", "32"]) == 2
+    assert step.main(["--redraw", "nowhere.json"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 2
