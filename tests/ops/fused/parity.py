@@ -134,17 +134,22 @@ def attention(
     round_scores: bool = False,
     chunk: int | None = None,
     spread: float | None = None,
+    winding: float = 0.0,
 ) -> Errors:
     """The attention half, θ + bound(gate ⊙ coupling(θ)), from the features on.
 
     ``spread`` is the standard deviation σ of the phases. A token's coherence with itself is k, with others
     about k exp(−σ²), and τ = √k: by default σ² = 2/√k, so that attention is neither even nor all on the
     diagonal.
+    ``winding`` is how many whole turns the phases have made, as a standard deviation.
     """
     spread = (2 * k**-0.5) ** 0.5 if spread is None else spread
     inputs = Inputs(dtype, device, seed)
     there = [part in parts.split() for part in ("w0", "im0", "w1", "im1")]
-    theta, theta64 = inputs.leaf("theta", inputs.draw(batch * T, k, scale=spread, rounded=False))
+    phases = inputs.draw(batch * T, k, scale=spread, rounded=False)
+    if winding:
+        phases += 2 * torch.pi * inputs.draw(batch * T, k, scale=winding).round()
+    theta, theta64 = inputs.leaf("theta", phases)
     weight, weight64 = inputs.leaf("weight", inputs.draw(3 * k, 2 * k, scale=0.3 * (2 * k) ** -0.5))
     bias, bias64 = inputs.leaf("bias", inputs.draw(3 * k, scale=0.3, shift=1.0))
     w, w64 = inputs.leaf("w", inputs.draw(4, N, k, scale=0.5))
@@ -164,23 +169,23 @@ def attention(
         )
         ((new * grad_state).sum() + (copy[:, :k].float() * grad_copy).sum()).backward()
 
-    phases = theta64.view(batch, T, k)
-    raw = F.linear(ops.phase_features(phases), weight64, bias64)
+    state64 = theta64.view(batch, T, k)
+    raw = F.linear(ops.phase_features(state64), weight64, bias64)
     raw.retain_grad()
     query, key, value = raw.split(k, dim=-1)
     value = F.softplus(value) if gate == "positive" else value
     tau_t = spread_out(tau64, batch, T, 1)
     alpha_t = None if alpha64 is None else spread_out(alpha64, batch, T, 1)
-    scores = ops.coherence_scores(phases, ops.normalise_gate(query), ops.normalise_gate(key), rates, tau_t)
+    scores = ops.coherence_scores(state64, ops.normalise_gate(query), ops.normalise_gate(key), rates, tau_t)
     weights, w_t = ops.causal_softmax(scores), w64.detach()[:, None, None].expand(4, batch, T, N, k).clone()
     w_t.requires_grad_()
-    total = ops.aggregate_fields(weights, ops.fields(phases, *pairs(w_t, there), N))
-    update = ops.contract_fields(phases, total)
+    total = ops.aggregate_fields(weights, ops.fields(state64, *pairs(w_t, there), N))
+    update = ops.contract_fields(state64, total)
     constant = ops.drift(weights, *pairs(w64, there), frame)
     update = value * (update if constant is None else update + constant)
     if alpha_t is not None:
         update = ops.norm_matched_tanh(update, alpha_t)
-    new64 = (phases + update).flatten(0, 1)
+    new64 = (state64 + update).flatten(0, 1)
     grad = grad_state.double() + grad_copy.double()
     (new64 * grad).sum().backward()
 
