@@ -25,6 +25,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "made").exists():
-            main(["reproduce", "--all", "--scale", "tiny", "--out", str(shared), "--device", "cpu"])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("FSN_CACHE", str(shared / "cache"))
+                main(["reproduce", "--all", "--scale", "tiny", "--out", str(shared), "--device", "cpu"])
             (shared / "made").touch()
     return shared

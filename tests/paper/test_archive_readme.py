@@ -111,6 +111,7 @@ def test_block_shows_epochs_and_only_comparable_values(tmp_path: Path) -> None:
     block = results_block(tmp_path)
     lines = [line for line in block.splitlines() if line.startswith("| fsn-1m")]
     assert lines == ["| fsn-1m, epoch 2 | enwik8 | 1.6825 | 1.6892 | 1 |"]
+    assert "| transformer-1m, epoch 2 | enwik8 | 1.7110 |  | 1 |" in block, "where the two can be compared"
     assert "| transformer-1m, epoch 3 | enwik8 | 1.6900 |  | 1 |" in block
     assert "a GPU" in block and "fail so far" in block
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fsn.paper.claims.claim import claim
 from fsn.paper.needs import Need
 from tests.paper.made_up import PAPER, TINY, bench_of, falling, write_losses, write_run
 
+Shape = Callable[[np.ndarray], np.ndarray]
 BY_NAME = {one.name: one for one in CLAIMS}
 ROUGH = 8
 """Enough epochs for claims about every epoch that do not ask for all thirty."""
@@ -41,7 +43,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_seeds(root, needs.TRANSFORMER_CONVERGED, 1.608, 0.4, 50)
     write_seeds(root, needs.KURAMOTO, 1.62, 0.5, 50)
     write_seeds(root, needs.NO_PHASES, 1.593, 0.22, 30)
-    mean_field = [falling(1.64, 0.16, 30), falling(1.641, 0.16, 30), [*falling(1.6405, 0.16, 16), None]]
+    mean_field: list[list[float | None]] = [
+        [*falling(1.64, 0.16, 30)],
+        [*falling(1.641, 0.16, 30)],
+        [*falling(1.6405, 0.16, 16), None],
+    ]
     for seed, losses in enumerate(mean_field):
         write_run(root, needs.MEAN_FIELD, losses, seed=seed)
     write_seeds(root, needs.WINDING, 1.634, 0.2, 30)
@@ -256,7 +262,7 @@ def test_copy_depth_claims(tmp_path: Path) -> None:
     def fsn(d: np.ndarray) -> np.ndarray:
         return 1.0 - np.where(d >= 4, 0.15, 0.0)
 
-    shapes = {
+    shapes: dict[Need, Shape] = {
         needs.REFERENCE: np.ones_like,
         needs.KURAMOTO: base,
         needs.FSN_CONVERGED: fsn,
@@ -292,7 +298,10 @@ def test_copy_depth_claims(tmp_path: Path) -> None:
 
 def test_an_advantage_that_is_not_there(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, TINY)
-    shapes = {needs.REFERENCE: np.ones_like, needs.FSN_CONVERGED: lambda d: 1.0 + 0.1 * (d >= 8)}
+    shapes: dict[Need, Shape] = {
+        needs.REFERENCE: np.ones_like,
+        needs.FSN_CONVERGED: lambda d: 1.0 + 0.1 * (d >= 8),
+    }
     for need, shape in shapes.items():
         for seed in TINY.seeds(need):
             run = write_run(tmp_path, need, [5.0] * 4, seed=seed, scale=TINY, weights=b"x")

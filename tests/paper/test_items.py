@@ -43,7 +43,8 @@ def test_main_table_rows(tmp_path: Path) -> None:
         write_run(tmp_path, needs.FSN, falling(1.6 + 0.001 * seed, 0.3, 30), seed=seed)
     write_run(tmp_path, needs.TRANSFORMER, falling(1.62, 0.3, 30))
     write_run(tmp_path, needs.TRANSFORMER, falling(1.62, 0.3, 12), seed=1)
-    for seed, losses in enumerate(([1.65] * 30, [1.66] * 30, [1.7] * 16 + [None])):
+    curves: list[list[float | None]] = [[1.65] * 30, [1.66] * 30, [1.7] * 16 + [None]]
+    for seed, losses in enumerate(curves):
         write_run(tmp_path, needs.MEAN_FIELD, losses, seed=seed)
     result = item_named("main").compute(bench_of(tmp_path))
     fsn = row(result, "FSN", "Text, epoch 30")
@@ -142,6 +143,17 @@ def test_so_far_shows_the_paper_only_where_comparable(tmp_path: Path) -> None:
     assert two.paper is not None and two.paper.value == 1.6892
     assert three.paper is None and three.seeds == "1"
     assert row(result, "transformer-1m, epoch 30").paper is None, "the text is not the paper's"
+
+
+def test_levels_on_another_text_have_no_difference(tmp_path: Path) -> None:
+    for need, end in ((needs.CODE_FSN, 1.32), (needs.CODE_TRANSFORMER, 1.345)):
+        write_run(tmp_path, need, [end] * 30, corpus="pypi-python")
+    bench = bench_of(tmp_path)
+    found = row(item_named("main").compute(bench), "FSN, seed 0", "Code (pypi-python in place of codeparrot)")
+    assert found.ours == pytest.approx(1.32) and found.paper is not None and found.difference is None
+    assert "on pypi-python" in found.remark and cells(found)[3] == ""
+    margin = row(item_named("sequence-512").compute(bench), "final margin, length 256")
+    assert margin.difference == pytest.approx(0.0), "comparisons between models remain"
 
 
 def test_long_runs_of_code_at_both_lengths(tmp_path: Path) -> None:

@@ -111,6 +111,17 @@ def test_the_papers_own_corpus_wins_a_tie(tmp_path: Path) -> None:
     assert Library.open(PAPER, [tmp_path]).corpus_name("code") == "codeparrot"
 
 
+def test_the_code_corpus_can_be_named(tmp_path: Path) -> None:
+    code = needs.CODE_FSN.after(1)
+    write_run(tmp_path, code, [1.3], corpus="codeparrot", name="a")
+    library = Library.open(PAPER, [tmp_path], {"code": "pypi-python"})
+    assert library.corpus_name("code") == "pypi-python" and library.stands_in("code")
+    assert not library.runs and len(library.refused) == 1
+    write_run(tmp_path, code, [1.3], corpus="pypi-python", name="b")
+    assert [run.name for run in Library.open(PAPER, [tmp_path], {"code": "pypi-python"}).runs] == ["b"]
+    assert [run.name for run in Library.open(PAPER, [tmp_path], {"code": "codeparrot"}).runs] == ["a"]
+
+
 def test_standing_counts_each_run_once(tmp_path: Path) -> None:
     write_run(tmp_path, needs.FSN, falling(1.6, 0.2, 30))
     write_run(tmp_path, needs.FSN, falling(1.6, 0.2, 4), seed=1)

@@ -34,6 +34,7 @@ def reproduce(
     where: tuple[Path, ...] = (Path("runs"), Path("results")),
     out: Path | None = None,
     fetch: bool = False,
+    code: Literal["codeparrot", "pypi-python"] | None = None,
     device: str = "auto",
 ) -> None:
     """Put our values beside the paper's: every table, figure and claim, from the runs that are there.
@@ -57,10 +58,12 @@ def reproduce(
         where: Folders that hold runs.
         out: Where to write; docs, or runs/tiny-reproduction at the tiny scale.
         fetch: Fetch a corpus that is not in the cache.
+        code: The code corpus; by default the one that has runs, or the paper's own.
         device: Where losses are measured and missing runs trained: auto, cpu, cuda.
     """
     from fsn.paper.readme import write_readme
-    from fsn.paper.registry import make_report, open_bench
+    from fsn.paper.registry import make_report, needs_of, open_bench
+    from fsn.paper.training import train_missing
 
     if readme:
         changed = write_readme(Path("README.md"), Path("results"))
@@ -73,12 +76,12 @@ def reproduce(
     folder = out or (TINY if tiny else Path("docs"))
     runs = folder / "runs" if tiny else where[0] if where else Path("runs")
     roots = [runs] if tiny else list(where)
-    bench = open_bench(scale, roots, device, fetch)
+    bench = open_bench(scale, roots, device, fetch, code=code)
     if item is None and not everything:
         show_list(bench)
         return
-    if run or tiny:
-        bench = train_first(bench, item, runs, roots)
+    if (run or tiny) and train_missing(bench, needs_of(item), runs, say):
+        bench = open_bench(scale, roots, device, fetch, code=code)
     if everything:
         from fsn.paper.writing import summary, write_report
 
@@ -128,17 +131,6 @@ def archive(
 
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def train_first(bench: Bench, item: str | None, runs: Path, roots: Sequence[Path]) -> Bench:
-    """Train what is missing for one item or for all, then look again."""
-    from fsn.paper.registry import needs_of, open_bench
-    from fsn.paper.training import train_missing
-
-    done = train_missing(bench, needs_of(item), runs, say)
-    if not done:
-        return bench
-    return open_bench(bench.scale.name, roots, bench.device, bench.fetch)
 
 
 def show_list(bench: Bench) -> None:

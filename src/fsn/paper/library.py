@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,14 @@ class Library:
     _role: dict[Path, str] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, scale: Scale, roots: Sequence[str | os.PathLike[str]] = ROOTS) -> Library:
-        library = cls(scale)
+    def open(
+        cls,
+        scale: Scale,
+        roots: Sequence[str | os.PathLike[str]] = ROOTS,
+        prefer: Mapping[str, str] | None = None,
+    ) -> Library:
+        """Read every run folder below ``roots``; ``prefer`` names the corpus of a role where several serve."""
+        library = cls(scale, corpus=dict(prefer or {}))
         candidates: dict[str, list[Run]] = {}
         for root in roots:
             for folder in folders_below(Path(root)):
@@ -90,18 +96,21 @@ class Library:
         """Keep the runs of one text: losses on different texts cannot stand in one table."""
         order = self.scale.corpora[role]
 
-        def rank(sha256: str) -> tuple[int, int]:
+        asked = self.corpus.get(role)
+
+        def rank(sha256: str) -> tuple[bool, int, int]:
             name = next(r.config["corpus"]["name"] for r in runs if r.config["corpus"]["sha256"] == sha256)
-            return counts[sha256], -(order.index(name) if name in order else len(order))
+            return name == asked, counts[sha256], -(order.index(name) if name in order else len(order))
 
         counts = Counter(str(run.config["corpus"]["sha256"]) for run in runs)
-        chosen = max(counts, key=rank)
+        chosen = max(counts, key=rank) if asked is None or rank(max(counts, key=rank))[0] else ""
         kept = [run for run in runs if run.config["corpus"]["sha256"] == chosen]
         self.runs += kept
         self._role |= {run.folder: role for run in kept}
-        name = next(r.config["corpus"]["name"] for r in runs if r.config["corpus"]["sha256"] == chosen)
-        self.corpus[role] = name if name in order else order[0]
-        if self.corpus[role] != order[0]:
+        if kept:
+            name = kept[0].config["corpus"]["name"]
+            self.corpus[role] = name if name in order else order[0]
+        if self.stands_in(role):
             self.notes.append(
                 f"Code is {self.corpus[role]}, which stands in for the paper's {order[0]}: "
                 "levels of loss differ with the text, comparisons between models remain."
@@ -117,10 +126,14 @@ class Library:
         """The corpus of a role, whether or not it has runs."""
         return self.corpus.get(role, self.scale.corpora[role][0])
 
+    def stands_in(self, role: str) -> bool:
+        """Whether the corpus of a role is not the paper's own."""
+        return self.corpus_name(role) != self.scale.corpora[role][0]
+
     def corpus_said(self, role: str) -> str:
         """The corpus of a role, and what it stands in for."""
-        name, own = self.corpus_name(role), self.scale.corpora[role][0]
-        return name if name == own else f"{name} in place of {own}"
+        own = f" in place of {self.scale.corpora[role][0]}" if self.stands_in(role) else ""
+        return self.corpus_name(role) + own
 
     def matching(self, need: Need, seed: int) -> list[Run]:
         """The runs of this model, recipe, text and seed, the furthest first."""

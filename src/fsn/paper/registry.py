@@ -22,9 +22,11 @@ def open_bench(
     device: str = "auto",
     fetch: bool = False,
     cache: Path | None = None,
+    code: str | None = None,
 ) -> Bench:
-    """The runs below some folders, ready to be measured."""
-    return Bench(Library.open(scale_named(scale), where), device, cache, fetch)
+    """The runs below some folders, ready to be measured; ``code`` names the corpus that serves as code."""
+    prefer = {"code": code} if code is not None and scale == "paper" else {}
+    return Bench(Library.open(scale_named(scale), where, prefer), device, cache, fetch)
 
 
 def needs_of(item: str | None = None) -> list[Need]:

@@ -34,13 +34,28 @@ class Row:
     remark: str = ""
     group: str = ""
     """The heading it stands under, where a table is long."""
+    comparable: bool = True
+    """False where ours was measured on another text than the paper's: then a difference means nothing."""
 
     @property
     def difference(self) -> float | None:
         """Ours minus the paper's, where both are finite."""
-        if self.ours is None or self.paper is None or not math.isfinite(self.ours):
+        if self.ours is None or self.paper is None or not self.comparable or not math.isfinite(self.ours):
             return None
         return self.ours - self.paper.value
+
+
+def levels(bench: Bench, role: str, rows: Iterable[Row]) -> list[Row]:
+    """Levels of loss, or counts, on the text of a role: no differences where that is not the paper's text."""
+    if not bench.library.stands_in(role):
+        return list(rows)
+    said = f"on {bench.library.corpus_name(role)}"
+    return [
+        dataclasses.replace(
+            row, comparable=False, remark="; ".join(part for part in (said, row.remark) if part)
+        )
+        for row in rows
+    ]
 
 
 Measurement = float | SeedSummary | tuple[float | SeedSummary, str]
@@ -70,7 +85,9 @@ def compare(
     """
     standing = bench.standing(needs)
     groups = [list(bench.by_seed(need).values()) for need in needs]
-    seeds = " × ".join(f"{len(g)}/{len(bench.scale.seeds(n))}" for g, n in zip(groups, needs, strict=True))
+    seeds = _seeds(
+        [(len(group), len(bench.scale.seeds(need))) for group, need in zip(groups, needs, strict=True)]
+    )
     if not all(groups) or (whole and not standing.complete):
         return Row(quantity, paper, None, None, seeds, MISSING, form, standing.absent())
     try:
@@ -80,6 +97,13 @@ def compare(
     except UserError as error:
         return Row(quantity, paper, None, None, seeds, MISSING, form, str(error))
     return _row(quantity, paper, found, seeds, MEASURED if standing.complete else PARTIAL, form, remark)
+
+
+def _seeds(counts: Sequence[tuple[int, int]]) -> str:
+    """``5/5`` for one need, ``5/5 × 3/3`` for a pair, the number of runs for more."""
+    if len(counts) > 2:
+        return f"{sum(there for there, _ in counts)}/{sum(asked for _, asked in counts)} runs"
+    return " × ".join(f"{there}/{asked}" for there, asked in counts)
 
 
 def compute(

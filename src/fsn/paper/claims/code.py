@@ -17,6 +17,14 @@ from fsn.train import Run
 CLAIMS: list[Claim] = []
 
 
+def code_seeds(b: Bench) -> list[Run]:
+    """The FSN's code seeds that are there."""
+    found = {**b.by_seed(needs.CODE_FSN), **b.by_seed(needs.CODE_FSN.seed(2))}
+    if not found:
+        raise NotRun(f"missing: {b.standing([needs.CODE_FSN]).absent()}")
+    return list(found.values())
+
+
 @claim(
     CLAIMS,
     "code-two-of-three-ahead",
@@ -28,7 +36,7 @@ CLAIMS: list[Claim] = []
     macros=("sfnCodeThirty", "sfnCodeSTwo", "xfCodeThirty", "xfCodeThirtyStd"),
 )
 def _(b: Bench) -> tuple[bool, str]:
-    runs = list({**b.by_seed(needs.CODE_FSN), **b.by_seed(needs.CODE_FSN.seed(2))}.values())
+    runs = code_seeds(b)
     references = b.runs(needs.CODE_TRANSFORMER)
     end = b.epoch(30)
     ahead = [all((epoch_margins(r, x)[:end] < 0).all() for x in references) for r in runs]
@@ -45,7 +53,7 @@ def _(b: Bench) -> tuple[bool, str]:
     macros=("sfnCodeSOne",),
 )
 def _(b: Bench) -> tuple[bool, str]:
-    runs = list({**b.by_seed(needs.CODE_FSN), **b.by_seed(needs.CODE_FSN.seed(2))}.values())
+    runs = code_seeds(b)
     losses = [final(run, b) for run in runs]
     worse = sum(loss > min(losses) + 0.1 for loss in losses)
     return worse == 1, f"{worse} of {len(losses)} seeds: {listed(losses)}"

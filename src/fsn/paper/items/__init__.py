@@ -12,6 +12,7 @@ from fsn.paper.items import (
     copy_depth_figures,
     coupling,
     crossing,
+    depth_so_far,
     early_transfer,
     efficiency,
     failures,
@@ -27,6 +28,7 @@ from fsn.paper.items import (
 
 ITEMS: tuple[Item, ...] = (
     so_far.ITEM,
+    depth_so_far.ITEM,
     main_table.ITEM,
     copy_depth_figures.BARS,
     copy_depth.TEXT,

@@ -10,7 +10,7 @@ from fsn.paper import depth, needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
 from fsn.paper.needs import Need
-from fsn.paper.rows import Measurement, Row, compare, compute, grouped
+from fsn.paper.rows import Measurement, Row, compare, compute, grouped, levels
 from fsn.paper.values import DEEP_SHARE, Cited, cite, macro
 from fsn.train import Run
 
@@ -38,7 +38,7 @@ def count_rows(bench: Bench, role: str) -> list[Row]:
             ".2f",
         )
     )
-    return grouped("Targets", rows)
+    return grouped("Targets", levels(bench, role, rows))
 
 
 def margin_rows(bench: Bench, role: str, family: str, need: Need) -> list[Row]:
@@ -107,7 +107,7 @@ def absolute_rows(bench: Bench, role: str) -> list[Row]:
             rows.append(
                 compare(bench, f"{key}, depth {name}: bits per target", paper, pair, measure, remark=remark)
             )
-    return grouped("Absolute loss, seed 0", rows)
+    return grouped("Absolute loss, seed 0", levels(bench, role, rows))
 
 
 def epoch_rows(bench: Bench) -> list[Row]:

@@ -11,7 +11,7 @@ from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
 from fsn.paper.needs import Need
-from fsn.paper.rows import Measurement, Row, compare, grouped
+from fsn.paper.rows import Measurement, Row, compare, grouped, levels
 from fsn.paper.values import Cited, cite, macro
 from fsn.train import Run
 
@@ -45,7 +45,7 @@ def first_epoch_rows(bench: Bench, need: Need, key: str) -> list[Row]:
         for i, (place, paper) in enumerate(zip(PLACES, papers, strict=True))
     ]
     return [
-        *rows,
+        *levels(bench, "code", rows),
         compare(
             bench,
             "epoch 1, highest minus lowest",

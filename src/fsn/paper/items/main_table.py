@@ -10,7 +10,7 @@ from fsn.measure.runs import diverged_at, epoch_values, finished_epochs
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result, picture
-from fsn.paper.rows import Row, compare, grouped
+from fsn.paper.rows import Row, compare, grouped, levels
 from fsn.paper.values import cite, macro
 from fsn.train import Run
 
@@ -108,7 +108,7 @@ def code_rows(bench: Bench) -> list[Row]:
             at_epoch(end),
         ),
     ]
-    return grouped(f"Code ({bench.library.corpus_said('code')}), epoch {end}", rows)
+    return grouped(f"Code ({bench.library.corpus_said('code')}), epoch {end}", levels(bench, "code", rows))
 
 
 def converged_rows(bench: Bench) -> list[Row]:

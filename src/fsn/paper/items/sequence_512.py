@@ -8,7 +8,7 @@ from fsn.measure import epoch_margins, loss_at
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
-from fsn.paper.rows import Row, compare
+from fsn.paper.rows import Row, compare, levels
 from fsn.paper.values import cite, macro
 from fsn.train import Run
 
@@ -47,6 +47,7 @@ def compute_item(bench: Bench) -> Result:
             lambda r: loss_at(r, end),
         ),
     ]
+    rows = levels(bench, "code", rows)
     for length, pair, key in ((short, SHORT, "seq256"), (long, LONG, "seq512")):
         rows += [
             compare(

@@ -90,21 +90,39 @@ def comparable(bench: Bench, need: Need) -> bool:
     )
 
 
-def shown_epochs(bench: Bench, group: Group, runs: list[Run]) -> list[int]:
-    """The epochs the paper has a value for, and the furthest of each number of epochs reached."""
+def shown_epochs(bench: Bench, group: Group, runs: list[Run], common: int) -> list[int]:
+    """The epochs the paper has a value for, those that runs have reached, and one that models share."""
     reached = {epochs_of(run) for run in runs}
-    furthest = max(reached)
-    return sorted({e for e in map(bench.epoch, group.paper) if e <= furthest} | reached)
+    worth = {*map(bench.epoch, group.paper), common}
+    return sorted({e for e in worth if 0 < e <= max(reached)} | reached)
 
 
-def progress(bench: Bench, epochs: int | None = None) -> list[Row]:
-    """One row for each model and epoch worth showing; ``epochs`` limits it to one epoch."""
+def common_epochs(found: dict[Need, list[Run]]) -> dict[tuple[str, str, int], int]:
+    """The last epoch that FSN and transformer of one size, text and length both have; 0 where there is none."""
+    furthest: dict[tuple[str, str, int], dict[str, int]] = {}
+    for need, runs in found.items():
+        if need.family in ("fsn", "transformer"):
+            most = max(map(epochs_of, runs), default=0)
+            furthest.setdefault((need.role, need.size, need.length), {})[need.family] = most
+    return {key: min(of.values()) if len(of) == 2 else 0 for key, of in furthest.items()}
+
+
+def found_runs(bench: Bench, need: Need) -> list[Run]:
+    """The runs of a kind that have finished an epoch, or diverged before."""
+    found = [bench.library.find(need, seed) for seed in SEEDS]
+    return [run for run in found if run is not None and (epochs_of(run) or diverged_at(run))]
+
+
+def progress(bench: Bench) -> list[Row]:
+    """One row for each model and epoch worth showing."""
     rows = []
+    every = {group.need: found_runs(bench, group.need) for group in groups()}
+    common = common_epochs(every)
     for group in groups():
         need = group.need
-        found = [bench.library.find(need, seed) for seed in SEEDS]
-        runs = [run for run in found if run is not None and (epochs_of(run) or diverged_at(run))]
+        runs = every[need]
         begun = [run for run in runs if epochs_of(run)]
+        shared = common.get((need.role, need.size, need.length), 0)
         by_epoch = {bench.epoch(e): paper for e, paper in group.paper.items()}
         corpus = bench.library.corpus_name(need.role)
         long = f", windows of {bench.scale.length(need.length)}" if need.length != 256 else ""
@@ -115,9 +133,7 @@ def progress(bench: Bench, epochs: int | None = None) -> list[Row]:
                 rows.append(
                     Row(f"{need.model}, epoch 1", None, float("inf"), None, "1", remark=remark, group=heading)
                 )
-        for epoch in shown_epochs(bench, group, begun) if begun else []:
-            if epochs is not None and epoch != epochs:
-                continue
+        for epoch in shown_epochs(bench, group, begun, shared) if begun else []:
             there = [run for run in begun if epochs_of(run) >= epoch]
             summary: SeedSummary = loss_at(there, epoch)
             half = loss_at(there, epoch, "valid_bits_second_half")

@@ -98,32 +98,50 @@ def _item(item: Item, result: Result, pictures: Path) -> str:
         )
     if "kernel" in result.live:
         parts.append(asset(PACKAGE, "kernel.html"))
-    fold = len(result.rows) > LONG_ITEM
-    inside = []
-    for group, rows in groups(result.rows):
-        shown = _rows(rows)
-        if fold and len(rows) > LONG_GROUP:
-            known = sum(row.ours is not None for row in rows)
-            label = f"{escape(group)} <small>{known} of {len(rows)} rows</small>"
-            inside.append(f"<details><summary>{label}</summary>{shown}</details>")
-        else:
-            inside.append((f"<h3>{escape(group)}</h3>" if group else "") + shown)
-    parts.append(f'<div class="card">{"".join(inside)}</div>')
+    parts.append(f'<div class="card">{_grouped(result.rows)}</div>')
     for title, extra in result.tables:
         parts.append(f'<details class="extra"><summary>{escape(title)}</summary>{_plain(extra)}</details>')
     parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes]
     return "\n".join([*parts, "</section>"])
 
 
-def _rows(rows: Sequence[Row]) -> str:
+def _grouped(rows: Sequence[Row]) -> str:
+    """One table with a heading for each group; in long items the long groups are folded away."""
+    fold = len(rows) > LONG_ITEM
+    parts: list[str] = []
+    open_groups: list[tuple[str, list[Row]]] = []
+
+    def close() -> None:
+        if open_groups:
+            parts.append(_rows(open_groups))
+            open_groups.clear()
+
+    for group, some in groups(rows):
+        if fold and len(some) > LONG_GROUP:
+            close()
+            known = sum(row.ours is not None for row in some)
+            label = f"{escape(group)} <small>{known} of {len(some)} rows</small>"
+            parts.append(f"<details><summary>{label}</summary>{_rows([('', some)])}</details>")
+        else:
+            open_groups.append((group, some))
+    close()
+    return "".join(parts)
+
+
+def _rows(found: Sequence[tuple[str, Sequence[Row]]]) -> str:
     lines = []
-    for row in rows:
-        text = [escape(cell) for cell in cells(row)]
-        if row.state == MISSING:
-            text[2] = pill("missing", "missing")
-        text[5] = f'<span class="remark">{text[5]}</span>'
-        lines.append(text)
-    return f'<div class="rows">{table(HEADINGS, lines)}</div>'
+    for group, rows in found:
+        if group:
+            lines.append(
+                f'<tr class="group"><th scope="rowgroup" colspan="{len(HEADINGS)}">{escape(group)}</th></tr>'
+            )
+        for row in rows:
+            quantity, paper, ours, difference, seeds, remark = (escape(cell) for cell in cells(row))
+            shown = pill("missing", "missing") if row.state == MISSING else ours
+            values = "".join(f"<td>{cell}</td>" for cell in (paper, shown, difference, seeds))
+            lines.append(f'<tr><th scope="row">{quantity}</th>{values}<td class="remark">{remark}</td></tr>')
+    top = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
+    return f'<div class="scroll rows"><table><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _plain(found: Table) -> str:
