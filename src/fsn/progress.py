@@ -72,7 +72,7 @@ class Bar:
         if self.total:
             parts[0] += f" of {self.total:,}"
             made = self.done - self._start_done
-            if 0 < made and self.done < self.total:
+            if made > 0 and self.done < self.total:
                 left = (now - self._start) / made * (self.total - self.done)
                 parts.append(f"{left:.0f} s left")
         parts += [f"{name} {value}" for name, value in self.fields.items()]

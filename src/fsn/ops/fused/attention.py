@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
-from .attention_forward import attention_kernel, query_key_kernel, fields_kernel
+from .attention_forward import attention_kernel, fields_kernel, query_key_kernel
 from .common import ONES, Aside, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
 from .tiles import BLOCK, FIELDS, SCORES, STRIP, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
@@ -38,6 +38,10 @@ class Law:
         if self.frame == "rest":
             return 1 if self.present_im else 0
         return 2 if self.present_im or self.successor_im else 0
+
+    def drift_weight(self, own: Tensor) -> Tensor:
+        """Row 0 of ``own`` is the diagonal's weight, row 1 the sum of the earlier ones: which of them turns the token."""
+        return own[0] if self.frame == "rest" else own[1]
 
     @property
     def parts(self) -> tuple[bool, bool, bool, bool]:
@@ -105,7 +109,7 @@ class AttentionFunction(torch.autograd.Function):
             mode,
             num_warps=row_warps("query_key", bk),
         )
-        own = torch.empty(rows, dtype=torch.float32, device=device)
+        own = torch.empty(2, rows, dtype=torch.float32, device=device)
         kept, total = None, None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
             aside.join()
@@ -122,7 +126,7 @@ class AttentionFunction(torch.autograd.Function):
         cast = torch.empty(rows, kp + ONES, dtype=dtype, device=device)
         r = row_tile("update", bk)
         coupling_update_kernel[(triton.cdiv(rows, r),)](
-            theta, total, own, pre, theta if alpha is None else alpha, w, out, cast, a, slope,
+            theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, w, out, cast, a, slope,
             rows, length, tp, k, kp, bk, law.harmonics, r, law.gate, alpha is not None,
             law.drift, law.present_im, law.successor_im, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
@@ -151,11 +155,12 @@ class AttentionFunction(torch.autograd.Function):
         r = row_tile("update_backward", bk)
         programs = triton.cdiv(batch * tp, r)
         dpre, da, dg = new(rows, 3 * kp), new(rows, kp), new(batch, tp, 2 * n * kp)
-        dres, delta, diag = new(rows, k, kind=f32), new(rows, kind=f32), new(rows, kind=f32)
+        dres = new(rows, k, kind=f32)
+        turn = torch.zeros(rows, dtype=f32, device=device) if law.drift == 0 else new(rows, kind=f32)
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dres if dtheta is None else dtheta.contiguous(), a if dcast is None else dcast.contiguous(),
-            theta, a, pre, delta if alpha is None else alpha, w, dres, da, dpre, dg, delta, diag, dalpha,
+            theta, a, pre, turn if alpha is None else alpha, w, dres, da, dpre, dg, turn, dalpha,
             batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None,
             law.drift, law.present_im, law.successor_im,
             dtheta is not None, dcast is not None, mode, num_warps=row_warps("update_backward", bk),
@@ -166,8 +171,8 @@ class AttentionFunction(torch.autograd.Function):
         if kept is not None:
             with aside:
                 df = kept.transpose(1, 2) @ dg
-                dfield, partial = field_backward(df, own, da, theta, w, length, law)
-            ds = softmax_backward(kept, own, dg, field, delta, diag, tau, 0, length)
+                dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+            ds = softmax_backward(kept, own[0], dg, field, turn, tau, 0, length, law)
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
             aside.join()
         else:
@@ -175,12 +180,12 @@ class AttentionFunction(torch.autograd.Function):
             df = torch.zeros(batch, tp, 2 * n * kp, dtype=f32, device=device)
             dkey = torch.zeros(batch, tp, 2 * kp, dtype=f32, device=device)
             for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
-                ds = softmax_backward(attention, own, dg, field, delta, diag, tau, r0, length)
+                ds = softmax_backward(attention, own[0], dg, field, turn, tau, r0, length, law)
                 last = r0 + attention.shape[1]
                 dq[:, r0:last] = mm(ds, keys[:, :last])
                 df[:, :last] += mm(attention[:, :, :last].transpose(1, 2), dg[:, r0:last], f32)
                 dkey[:, :last] += mm(ds.transpose(1, 2), queries[:, r0:last], f32)
-            dfield, partial = field_backward(df, own, da, theta, w, length, law)
+            dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, k, kind=f32), new(programs, kind=f32)
@@ -206,7 +211,7 @@ def temperature_gradient(partial: Tensor, tau: Tensor) -> Tensor:
 
 
 def field_backward(
-    df: Tensor, own: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: Law
+    df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: Law
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
     (rows, k), kp, n = theta.shape, da.shape[1], law.harmonics
@@ -216,7 +221,7 @@ def field_backward(
     partial = torch.empty(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
     for n0 in range(0, n, 3):
         field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
-            df, own, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, n0,
+            df, weight, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, n0,
             kp, strip.columns, n, min(3, n - n0), strip.tokens,
             *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip
@@ -247,7 +252,7 @@ def attention_chunks(
         nr = min(tiles.CHUNK, tp - r0)
         attention = torch.empty(batch, nr, tp, dtype=dtype, device=q.device)
         attention_kernel[(nr // tile.rows, batch)](
-            q, key, tau, attention, own, length, tp, r0, nr, d, tile.rows, columns, tile.inner, single,
+            q, key, tau, attention, own[0], own[1], length, tp, r0, nr, d, tile.rows, columns, tile.inner, single,
             law.round_scores and dtype == torch.bfloat16, precision(dtype),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -255,15 +260,18 @@ def attention_chunks(
 
 
 def softmax_backward(
-    attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, delta: Tensor, diag: Tensor, tau: Tensor,
-    r0: int, length: int,
+    attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
+    r0: int, length: int, law: Law,
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see."""
     batch, nr, tp = attention.shape
     last = r0 + nr
     grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
     ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
-    softmax_backward_kernel[(nr // 32, last // BLOCK, batch)](
-        attention, own, grad, delta, diag, tau, ds, length, tp, r0, nr, last, 32, BLOCK
+    single = last <= 2048
+    columns = power_of_two(last) if single else 1024
+    r = max(1, 1024 // columns)
+    softmax_backward_kernel[(triton.cdiv(nr, r), batch)](
+        attention, own, grad, turn, tau, ds, length, tp, r0, nr, last, r, columns, single, law.drift
     )
     return ds

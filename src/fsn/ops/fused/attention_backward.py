@@ -9,29 +9,70 @@ from .attention_forward import gate_row
 from .common import COUNTS, sigmoid, sincos
 
 
+@triton.jit
+def attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT: tl.constexpr):
+    """dA in one tile: dG·F, and what the drift adds to it, below the diagonal in the co-rotating frame, on it at rest."""
+    grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+    if DRIFT == 2:
+        grad -= turn[:, None]
+    grad = tl.where(cols[None, :] < rows[:, None], grad, 0.0)
+    if DRIFT == 1:
+        grad = tl.where(cols[None, :] == rows[:, None], turn[:, None], grad)
+    return grad
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def softmax_backward_kernel(
-    a_ptr, own_ptr, grad_ptr, delta_ptr, diag_ptr, tau_ptr, ds_ptr,
-    T, TP, r0, nr, LAST, BM: tl.constexpr, BN: tl.constexpr,
+    a_ptr, own_ptr, grad_ptr, turn_ptr, tau_ptr, ds_ptr,
+    T, TP, r0, nr, LAST, R: tl.constexpr, BN: tl.constexpr, SINGLE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
-    """dS = A ⊙ (dA − δ) / τ below the diagonal, the same with the drift's share on it.
+    """dS = A ⊙ (dA − δ) / τ with δ = Σ_u A_tu dA_tu summed from the very numbers used, so that each row of dS sums to zero.
 
-    a (B, nr, TP) and grad = dA (B, nr, LAST) -> ds (B, nr, LAST), zeros above the diagonal
+    Scores may be shifted by a constant per row without any effect; a δ from rounded quantities would push them along
+    that direction, step after step, and nothing would push back.
+
+    a (B, nr, TP) and grad = dG·Fᵀ (B, nr, LAST) -> ds (B, nr, LAST), zeros above the diagonal
     """
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
-    batch = tl.program_id(2).to(tl.int64)
-    local = tl.program_id(0) * BM + tl.arange(0, BM)
+    batch = tl.program_id(1).to(tl.int64)
+    local = tl.program_id(0) * R + tl.arange(0, R)
     rows = r0 + local
-    ok = rows < T
-    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    ok = (local < nr) & (rows < T)
     line = (batch * nr + local)[:, None]
-    delta = tl.load(delta_ptr + batch * T + rows, mask=ok, other=0.0)
-    diag = tl.load(diag_ptr + batch * T + rows, mask=ok, other=0.0)
+    written = (local < nr)[:, None]
+    turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
     own = tl.load(own_ptr + batch * T + rows, mask=ok, other=0.0)
-    a = tl.load(a_ptr + line * TP + cols[None, :]).to(tl.float32)
-    ds = a * (tl.load(grad_ptr + line * LAST + cols[None, :]).to(tl.float32) - delta[:, None])
-    ds = tl.where(cols[None, :] == rows[:, None], (own * (diag - delta))[:, None], ds) * inv_tau
-    tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(ds_ptr.dtype.element_ty))
+    u = tl.arange(0, BN)
+    kind = ds_ptr.dtype.element_ty
+    if SINGLE:
+        inside = written & (u < LAST)[None, :]
+        a = tl.load(a_ptr + line * TP + u[None, :], mask=inside, other=0.0).to(tl.float32)
+        a = tl.where(u[None, :] == rows[:, None], own[:, None], a)
+        grad = attention_gradient(grad_ptr, line, u, rows, inside, turn, LAST, DRIFT)
+        delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
+        tl.store(
+            ds_ptr + line * LAST + u[None, :], (a * (grad - delta[:, None]) * inv_tau).to(kind), mask=inside
+        )
+    else:
+        total = tl.zeros((R,), tl.float32)
+        weight = tl.zeros((R,), tl.float32)
+        for u0 in range(0, LAST, BN):
+            cols = u0 + u
+            inside = written & (cols < LAST)[None, :]
+            a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+            a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
+            grad = attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT)
+            total += tl.sum(a * grad, axis=1)
+            weight += tl.sum(a, axis=1)
+        delta = total / tl.maximum(weight, 1e-30)
+        for u0 in range(0, LAST, BN):
+            cols = u0 + u
+            inside = written & (cols < LAST)[None, :]
+            a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+            a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
+            grad = attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT)
+            ds = a * (grad - delta[:, None]) * inv_tau
+            tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(kind), mask=inside)
 
 
 @triton.jit
@@ -67,7 +108,7 @@ def share(re, im, c, s, w_re, w_im, sum_re, sum_im):
 
 @triton.jit(do_not_specialize=COUNTS)
 def field_backward_kernel(
-    df_ptr, own_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
+    df_ptr, weight_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
     M, T, TP, k, n0,
     KP: tl.constexpr, BC: tl.constexpr, N: tl.constexpr, HN: tl.constexpr, ROWS: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
@@ -81,7 +122,7 @@ def field_backward_kernel(
     A program walks down ROWS tokens, one after the other, in a strip of BC columns. Each thread owns its columns, so sums over tokens stay in its
     registers; the row before is still there from the last step, the row after is already on its way.
 
-    df (B·TP, 2N, KP), theta (M, k), da (M, KP), own (M,) -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums for
+    df (B·TP, 2N, KP), theta (M, k), da (M, KP), weight (M,) of the drift -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums for
     w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to (later harmonics).
     """
     pid = tl.program_id(0).to(tl.int64)
@@ -156,9 +197,9 @@ def field_backward_kernel(
             grad += (n0 + 3) * g
         tl.store(dtheta_ptr + now * KP + cols, grad.to(dtheta_ptr.dtype.element_ty), mask=inside & (now < M))
         if DRIFT:
-            weight = tl.load(own_ptr + now, mask=now < M, other=0.0)
+            weight = tl.load(weight_ptr + now, mask=now < M, other=0.0)
             if DRIFT == 2:
-                weight -= 1.0
+                weight = -weight
             da = tl.load(da_ptr + now * KP + cols, mask=valid & (now < M), other=0.0)
             turn += da.to(tl.float32) * weight
         pa_re, pa_im, pb_re, pb_im, pc_re, pc_im = a_re, a_im, b_re, b_im, c_re, c_im

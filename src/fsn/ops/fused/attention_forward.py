@@ -126,7 +126,7 @@ def score_tile(
 
 @triton.jit(do_not_specialize=COUNTS)
 def attention_kernel(
-    q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr,
+    q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr, earlier_ptr,
     T, TP, r0, nr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     SINGLE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
@@ -134,7 +134,7 @@ def attention_kernel(
     """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence (nr, TP: multiples of the blocks).
 
     q, key (B·TP, D) -> a (B, nr, TP): weights of strictly earlier positions, zeros elsewhere, so that whoever reads it
-    needs no mask; own (B·T,): the weight of the diagonal
+    needs no mask; own (B·T,): the weight of the diagonal; earlier (B·T,): the sum of the weights written to a
     """
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(1).to(tl.int64)
@@ -153,13 +153,15 @@ def attention_kernel(
         p = tl.exp(s - tl.max(s, axis=1)[:, None])
         p = p / tl.sum(p, axis=1)[:, None]
         own = tl.sum(tl.where(u[None, :] == rows[:, None], p, 0.0), axis=1)
-        p = tl.where((u[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
-        tl.store(out + u[None, :], p.to(kind), mask=(u < TP)[None, :])
+        p = tl.where((u[None, :] < rows[:, None]) & ok[:, None], p, 0.0).to(kind)
+        tl.store(out + u[None, :], p, mask=(u < TP)[None, :])
         tl.store(own_ptr + batch * T + rows, own, mask=ok)
+        tl.store(earlier_ptr + batch * T + rows, tl.sum(p.to(tl.float32), axis=1), mask=ok)
     else:
         top = tl.full((BM,), float("-inf"), tl.float32)
         total = tl.zeros((BM,), tl.float32)
         own = tl.zeros((BM,), tl.float32)
+        earlier = tl.zeros((BM,), tl.float32)
         last = r0 + first + BM
         for u0 in range(0, last, BN):
             cols = u0 + u
@@ -191,5 +193,8 @@ def attention_kernel(
                 p = tl.exp(s - top[:, None]) / total[:, None]
                 own += tl.sum(tl.where(cols[None, :] == rows[:, None], p, 0.0), axis=1)
                 p = tl.where((cols[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
-            tl.store(out + cols[None, :], p.to(kind), mask=(cols < TP)[None, :])
+            rounded = p.to(kind)
+            earlier += tl.sum(rounded.to(tl.float32), axis=1)
+            tl.store(out + cols[None, :], rounded, mask=(cols < TP)[None, :])
         tl.store(own_ptr + batch * T + rows, own, mask=ok)
+        tl.store(earlier_ptr + batch * T + rows, earlier, mask=ok)

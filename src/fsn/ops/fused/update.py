@@ -124,7 +124,7 @@ def store_features(feat_ptr, theta, rows, cols, row_ok, valid, KP: tl.constexpr,
 
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_kernel(
-    theta_ptr, total_ptr, own_ptr, pre_ptr, alpha_ptr, w_ptr,
+    theta_ptr, total_ptr, weight_ptr, pre_ptr, alpha_ptr, w_ptr,
     out_ptr, cast_ptr, x_ptr, slope_ptr,
     M, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
@@ -133,9 +133,9 @@ def coupling_update_kernel(
 ):  # fmt: skip
     """Contract the aggregated fields, add the drift, gate, bound, and move θ: equation 2 from G on.
 
-    theta (M, k), total (B·TP, 2N, KP), own (M,), pre (M, 3KP) -> out (M, k), cast (M, KP + 16), and for the backward pass
+    theta (M, k), total (B·TP, 2N, KP), weight (M,), pre (M, 3KP) -> out (M, k), cast (M, KP + 16), and for the backward pass
     x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative of that sum in θ_t
-    DRIFT: 0 none, 1 rest frame, 2 co-rotating frame.
+    DRIFT: 0 none, 1 rest frame (weight is that of the diagonal), 2 co-rotating frame (the sum of all earlier ones).
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
@@ -156,10 +156,10 @@ def coupling_update_kernel(
         slope += (n + 1) * (c * re + s * im)
         c, s = c * c1 - s * s1, s * c1 + c * s1
     if DRIFT:
-        own = tl.load(own_ptr + rows, mask=row_ok, other=0.0)
+        weight = tl.load(weight_ptr + rows, mask=row_ok, other=0.0)
         if DRIFT == 2:
-            own -= 1.0
-        x += own[:, None] * drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)[None, :]
+            weight = -weight
+        x += weight[:, None] * drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)[None, :]
     narrow = rows[:, None] * KP + cols[None, :]
     kind = x_ptr.dtype.element_ty
     tl.store(slope_ptr + narrow, slope.to(kind), mask=store)
@@ -267,7 +267,7 @@ def residual_backward_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_backward_kernel(
     dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, w_ptr,
-    dout_ptr, dx_ptr, dpre_ptr, dg_ptr, delta_ptr, diag_ptr, dalpha_ptr,
+    dout_ptr, dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
     B, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
@@ -277,8 +277,7 @@ def coupling_update_backward_kernel(
 
     -> dout (M, k): gradient arriving at θ + …, to be passed on; dx (M, KP): gradient of the coupling a;
     dpre third block: gradient of the raw value gate; dg (B·TP, 2N, KP): gradient of the aggregated fields,
-    dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence; delta (M,): Σ_u A_tu dA_tu;
-    diag (M,): what dA_tt gets from the drift.
+    dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence; turn (M,): the gradient of the drift's weight.
     """
     pid = tl.program_id(0)
     cols = tl.arange(0, BK)
@@ -314,15 +313,9 @@ def coupling_update_backward_kernel(
     da = tl.where(mask, dx * gate, 0.0).to(dx_ptr.dtype.element_ty)
     tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=store)
     da = da.to(tl.float32)
-    delta = tl.sum(da * a, axis=1)
-    diag = tl.zeros((R,), tl.float32)
     if DRIFT:
         constant = drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)
-        diag = tl.sum(da * constant[None, :], axis=1)
-        if DRIFT == 2:
-            delta += diag
-    tl.store(delta_ptr + rows, delta, mask=row_ok)
-    tl.store(diag_ptr + rows, diag, mask=row_ok)
+        tl.store(turn_ptr + rows, tl.sum(da * constant[None, :], axis=1), mask=row_ok)
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
     c, s = c1, s1
