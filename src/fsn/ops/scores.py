@@ -82,7 +82,10 @@ def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
     x: (..., T, d), rates: (d/2,) -> (..., T, d)
     """
     positions = torch.arange(first, first + x.shape[-2], device=x.device, dtype=rates.dtype)
+    exact = torch.promote_types(
+        x.dtype, torch.float32
+    )  # angles and their cosines are never rounded to bfloat16
     angle = positions[:, None] * rates
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    cos, sin = angle.cos().to(exact), angle.sin().to(exact)
+    a, b = x.to(exact).chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)

@@ -47,10 +47,11 @@ def adamw(
     values: Tensor, gradient: Tensor, moment: Tensor, square: Tensor, norm: Tensor, step: Tensor, broken: Tensor,
     lr: Tensor, clip: float, beta1: float, beta2: float, eps: float, decay: float,
 ) -> None:  # fmt: skip
-    """g ← g / max(1, (‖g‖ + 1e-6) / clip), then AdamW, in place. All tensors float32 on one device; ``clip`` 0 is off."""
+    """g ← g / max(1, (‖g‖ + 1e-6) / clip), then AdamW, in place; ``clip`` 0 is off. All float32, on one device."""
     n = values.numel()
     adamw_kernel[(triton.cdiv(n, BLOCK),)](
-        values, gradient, moment, square, norm, step, broken, lr, n, float(clip), beta1, 1.0 - beta1, beta2, 1.0 - beta2,
+        values, gradient, moment, square, norm, step, broken, lr, n, float(clip),
+        beta1, 1.0 - beta1, beta2, 1.0 - beta2,
         _log(beta1), _log(beta2), eps, decay, BLOCK,
     )  # fmt: skip
 

@@ -40,7 +40,7 @@ class Law:
         return 2 if self.present_im or self.successor_im else 0
 
     def drift_weight(self, own: Tensor) -> Tensor:
-        """Row 0 of ``own`` is the diagonal's weight, row 1 the sum of the earlier ones: which of them turns the token."""
+        """What turns the token: the diagonal's weight (row 0 of ``own``) or the sum of all earlier ones (row 1)."""
         return own[0] if self.frame == "rest" else own[1]
 
     @property

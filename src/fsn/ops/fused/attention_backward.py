@@ -11,7 +11,7 @@ from .common import COUNTS, sigmoid, sincos
 
 @triton.jit
 def attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT: tl.constexpr):
-    """dA in one tile: dG·F, and what the drift adds to it, below the diagonal in the co-rotating frame, on it at rest."""
+    """One tile of dA: dG·F, and the drift's share: below the diagonal in the co-rotating frame, on it at rest."""
     grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
     if DRIFT == 2:
         grad -= turn[:, None]
@@ -26,7 +26,7 @@ def softmax_backward_kernel(
     a_ptr, own_ptr, grad_ptr, turn_ptr, tau_ptr, ds_ptr,
     T, TP, r0, nr, LAST, R: tl.constexpr, BN: tl.constexpr, SINGLE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
-    """dS = A ⊙ (dA − δ) / τ with δ = Σ_u A_tu dA_tu summed from the very numbers used, so that each row of dS sums to zero.
+    """dS = A ⊙ (dA − δ) / τ with δ = Σ_u A_tu dA_tu summed from the very numbers used: rows of dS sum to zero.
 
     Scores may be shifted by a constant per row without any effect; a δ from rounded quantities would push them along
     that direction, step after step, and nothing would push back.
@@ -119,11 +119,11 @@ def field_backward_kernel(
     θ_u meets the fields twice, in F_u through w0 and in F_{u−1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_{u−1} z̄_uⁿ,
     dw0⁽ⁿ⁾ = Σ_u P0, dw1⁽ⁿ⁾ = Σ_u P1 and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same with P1 and w1).
 
-    A program walks down ROWS tokens, one after the other, in a strip of BC columns. Each thread owns its columns, so sums over tokens stay in its
-    registers; the row before is still there from the last step, the row after is already on its way.
+    A program walks down ROWS tokens, one after the other, in a strip of BC columns. Each thread owns its columns,
+    so sums over tokens stay in its registers; the row before is still there from the last step, the row after is already on its way.
 
-    df (B·TP, 2N, KP), theta (M, k), da (M, KP), weight (M,) of the drift -> dtheta (M, KP); partial (programs, 4N + 1, KP): sums for
-    w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to (later harmonics).
+    df (B·TP, 2N, KP), theta (M, k), da (M, KP), weight (M,) of the drift -> dtheta (M, KP); partial
+    (programs, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to (later harmonics).
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -172,10 +172,9 @@ def field_backward_kernel(
         for _ in range(n0):
             c, s = c * c1 - s * s1, s * c1 + c * s1
         keep = tl.where(now % T > 0, 1.0, 0.0)
+        grad = zero
         if ADD:
-            grad = tl.load(dtheta_ptr + now * KP + cols, mask=inside & (now < M), other=0.0).to(tl.float32)
-        else:
-            grad = zero
+            grad += tl.load(dtheta_ptr + now * KP + cols, mask=inside & (now < M), other=0.0).to(tl.float32)
         g, s0a_re, s0a_im = share(a_re, a_im, c, s, w0a_re, w0a_im, s0a_re, s0a_im)
         if HAS1:
             h, s1a_re, s1a_im = share(pa_re * keep, pa_im * keep, c, s, w1a_re, w1a_im, s1a_re, s1a_im)

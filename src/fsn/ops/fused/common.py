@@ -75,7 +75,7 @@ def pack_kernel(
     R, C, BLOCKS, BIASED,
     RP: tl.constexpr, CP: tl.constexpr, WIDTH: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """A float32 matrix of (.., R) x (BLOCKS, C) blocks -> the compute type, each block padded to RP x CP, then a bias column."""
+    """A float32 matrix of R x C blocks -> the compute type, each block padded to RP x CP, a bias column behind."""
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
     i, r = rows // RP, rows % RP
@@ -94,8 +94,8 @@ def pack_kernel(
 class Aside:
     """Run a block beside the main stream: what it needs must exist, and nobody may read its results until :meth:`join`.
 
-    Weight gradients and other work off the critical path overlap with memory-bound passes this way. Inside a CUDA graph it
-    becomes a parallel branch. On the CPU the block simply runs.
+    Weight gradients and other work off the critical path overlap with memory-bound passes this way. Inside a
+    CUDA graph it becomes a parallel branch. On the CPU the block simply runs.
     """
 
     _streams: ClassVar[dict[int, torch.cuda.Stream]] = {}
@@ -122,8 +122,8 @@ class Aside:
     def join(self) -> None:
         """The main stream waits for the block.
 
-        Memory made in the block returns to the side stream's pool when it is freed, and the next block begins by waiting
-        for all that the main stream has been given until then: no reader can be overtaken.
+        Memory made in the block returns to the side stream's pool when it is freed, and the next block begins by
+        waiting for all that the main stream has been given until then: no reader can be overtaken.
         """
         if self.side is not None:
             self.main.wait_stream(self.side)

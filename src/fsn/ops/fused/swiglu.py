@@ -69,7 +69,7 @@ class SwiGLUFunction(torch.autograd.Function):
     ) -> Tensor:
         hidden, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
         outputs = down.shape[0]
-        hp, np_, op = padded(hidden), x.shape[1] - ONES, padded(outputs)
+        hp, np_ = padded(hidden), x.shape[1] - ONES
         w1, w2 = pack_swiglu(gate_up, bias, down, x.dtype) if packed is None else packed
         gu = mm(x, w1.t())
         rows = x.shape[0]
@@ -77,14 +77,14 @@ class SwiGLUFunction(torch.autograd.Function):
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
         middle_kernel[grid](gu, middle, rows, hp, ROWS, COLUMNS)
         ctx.save_for_backward(x, w1, w2, gu, middle)
-        ctx.sizes = (hidden, inputs, outputs, hp, np_, op)
+        ctx.sizes = (hidden, inputs, outputs, hp, np_)
         return mm(middle, w2.t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         dy = grads[0].contiguous()
         x, w1, w2, gu, middle = ctx.saved_tensors
-        hidden, inputs, outputs, hp, np_, op = ctx.sizes
+        hidden, inputs, outputs, hp, np_ = ctx.sizes
         rows = x.shape[0]
         aside = Aside(x.device)
         with aside:
