@@ -355,3 +355,22 @@ def test_siblings_share_all_but_the_seed() -> None:
     assert same_but_seed(a, {**a, "recipe": {"seed": 1, "lr": 1e-3, "epochs": 30}})
     assert not same_but_seed(a, {**a, "recipe": {"seed": 1, "lr": 2e-3, "epochs": 2}})
     assert not same_but_seed(a, {**a, "model": {"k": 17}})
+
+
+def test_the_kernel_of_every_epoch_is_kept(tmp_path: Path) -> None:
+    run = train(
+        "fsn-1m", corpus(), tmp_path / "run", recipe(epochs=2), overrides=MODELS["fsn-1m"], quiet=True
+    )
+    kept = dict(run.kernels())
+    assert sorted(kept) == [1, 2]
+    first, last = (kept[e].layers[0].kernel.coefficients()["w1"] for e in (1, 2))
+    assert not torch.equal(first, last)
+    trained = run.load_model("last")
+    assert torch.equal(last, trained.layers[0].kernel.coefficients()["w1"])
+    assert torch.equal(kept[2].tau, trained.tau)
+
+
+def test_a_transformer_has_no_kernel_to_keep(tmp_path: Path) -> None:
+    name = "transformer-1m"
+    run = train(name, corpus(), tmp_path / "run", recipe(epochs=1), overrides=MODELS[name], quiet=True)
+    assert list(run.kernels()) == []

@@ -3,6 +3,7 @@
 results/NAME/
   config.yaml  metrics.jsonl  environment.json  log.txt  DONE    what it was and how it went
   best.safetensors                                              the weights of its best epoch
+  kernel/                                                       its coupling kernel after every epoch
   token_losses.npz                                              optional: bits of every copy-depth target
   last/                                                         optional: all a resume needs
 """
@@ -47,6 +48,8 @@ def archive_run(folder: Path, results: Path, name: str | None = None, resume_sta
         for file in TEXTS:
             if (copy / file).is_file():
                 _without_folders(copy / file, run.folder)
+        if (run.folder / "kernel").is_dir():
+            shutil.copytree(run.folder / "kernel", copy / "kernel")
         if resume_state:
             if not (run.folder / "last").is_dir():
                 raise UserError(f"{folder} has no resume state in last/; archive it without --resume-state")

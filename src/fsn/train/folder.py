@@ -48,6 +48,9 @@ class RunFolder:
     def best_file(self) -> Path:
         return self.path / "best.safetensors"
 
+    def kernel_file(self, epoch: int) -> Path:
+        return self.path / "kernel" / f"epoch-{epoch:04d}.safetensors"
+
     @property
     def done_file(self) -> Path:
         return self.path / "DONE"

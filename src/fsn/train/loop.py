@@ -251,6 +251,7 @@ class Training:
             f"{count(line['tokens_per_s'])} tokens/s, validation {result.seconds:.1f} s"
         )
         self.world.first_does(lambda: self._keep_best(result.bits) if best else None)
+        self.world.first_does(self._keep_kernel)
         if s.epoch == 1 and line["complete"]:
             self._look_at_siblings(result.bits)
         self.checkpoint(evaluated=True)
@@ -266,6 +267,13 @@ class Training:
         }
         with disk_errors(self.folder.path):
             write_bytes_atomic(self.folder.best_file, pack(self.model.state_dict(), about))
+
+    def _keep_kernel(self) -> None:
+        """The coupling kernel and the scalars after this epoch: small, and what one reads a run by."""
+        parts = {n: t for n, t in self.model.state_dict().items() if ".kernel." in n or t.dim() == 0}
+        if any(".kernel." in name for name in parts):
+            with disk_errors(self.folder.path):
+                write_bytes_atomic(self.folder.kernel_file(self.state.epoch), pack(parts, {"format": "pt"}))
 
     def _look_at_siblings(self, bits: float) -> None:
         if not self.world.first or not math.isfinite(bits):

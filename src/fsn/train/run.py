@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -108,6 +109,27 @@ class Run:
             model = build_from_config(self.model_config)
         model.load_state_dict(weights)
         return model.to(device).eval()
+
+    def kernels(self) -> Iterator[tuple[int, nn.Module]]:
+        """(epoch, model) for every epoch whose coupling kernel was kept, oldest first.
+
+        Only the kernel and the scalars (τ, α, readout scale) of such a model are those of the epoch.
+        """
+        last = self.epochs[-1]["epoch"] if self.epochs else 0
+        for path in sorted((self.folder / "kernel").glob("epoch-*.safetensors")):
+            epoch = int(path.stem.removeprefix("epoch-"))
+            if epoch > last:
+                continue
+            try:
+                parts = safetensors.torch.load(path.read_bytes())
+            except (SafetensorError, OSError) as error:
+                raise UserError(
+                    f"{path} cannot be read ({error}); delete it to leave that epoch out"
+                ) from None
+            with torch.random.fork_rng(devices=[]):
+                model = build_from_config(self.model_config)
+            model.load_state_dict(parts, strict=False)
+            yield epoch, model.eval()
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:

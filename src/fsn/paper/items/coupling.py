@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,21 +99,33 @@ def furthest(bench: Bench) -> Run | None:
     return next((run for run in runs if (run.folder / "best.safetensors").is_file()), None)
 
 
-def live_data(run: Run, start: KernelReading, trained: KernelReading) -> dict[str, Any]:
-    """Coordinate means of the coefficients at the start and after training, for the page's sliders."""
+def through_training(run: Run, trained: KernelReading) -> list[KernelReading]:
+    """The kernel at the start, after every epoch that was kept, and at the best epoch."""
+    kept = [read_kernel(model, f"epoch {epoch}") for epoch, model in run.kernels()]
+    return [start_of(run), *kept, dataclasses.replace(trained, label="best")]
+
+
+def thinned(readings: Sequence[KernelReading], most: int = 8) -> list[KernelReading]:
+    """At most so many, evenly spread, first and last among them."""
+    places = np.unique(np.linspace(0, len(readings) - 1, min(most, len(readings))).round().astype(int))
+    return [readings[i] for i in places]
+
+
+def live_data(run: Run, readings: Sequence[KernelReading]) -> dict[str, Any]:
+    """Coordinate means of the coefficients through training, for the page's sliders."""
 
     def means(reading: KernelReading) -> Any:
         mean = reading.weights.mean(axis=-1)
         return np.stack([mean.real, mean.imag], axis=-1).round(6).tolist()  # field, layer, harmonic, re/im
 
+    last = readings[-1]
     return {
         "run": run.name,
         "epochs": epochs_of(run),
-        "frame": trained.frame,
-        "layers": trained.layers,
-        "harmonics": trained.harmonics,
-        "start": means(start),
-        "trained": means(trained),
+        "frame": last.frame,
+        "layers": last.layers,
+        "harmonics": last.harmonics,
+        "steps": [{"label": reading.label, "weights": means(reading)} for reading in readings],
     }
 
 
@@ -121,8 +134,8 @@ def compute_item(bench: Bench) -> Result:
     run = furthest(bench)
     if run is None:
         return result
-    reading, start = bench.reading(run), start_of(run)
-    trained = dataclasses.replace(reading, label="trained")
+    reading = bench.reading(run)
+    readings = through_training(run, reading)
     said = f"{run.name}, {epochs_of(run)} epochs"
     if bench.library.reached(KERNEL, KERNEL.seeds[0]) is None:
         said += f" (the paper's run has {KERNEL.epochs}, so no number here stands beside the paper's)"
@@ -138,15 +151,15 @@ def compute_item(bench: Bench) -> Result:
         ),
         picture(
             "coupling-history",
-            f"From the start (faint) to the best epoch (bold): {said}.",
-            lambda plots, surface: plots.coupling_history([start, trained], surface=surface),
+            f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}.",
+            lambda plots, surface: plots.coupling_history(thinned(readings), surface=surface),
         ),
     ]
     result.tables.append(("Bounds and temperatures", reading.scales()))
     gates = gate_table(bench, run)
     if gates is not None:
         result.tables.append(("Value gates on validation text", gates))
-    result.live = {"kernel": live_data(run, start, reading)}
+    result.live = {"kernel": live_data(run, readings)}
     return result
 
 

@@ -11,10 +11,10 @@
   const boxes = [...document.querySelectorAll("#kernel-harmonics input")];
   get("kernel-note").textContent = `${kernel.run}, best weights of ${kernel.epochs} epochs, ${kernel.frame} frame.`;
 
-  // Coefficients on the way from the start (0) to the trained kernel (1).
-  function weights(field, l, part) {
-    return kernel.trained[field][l].map((end, n) => end.map((v, i) => kernel.start[field][l][n][i] * (1 - part) + v * part));
-  }
+  // Coefficients as they were: at the start, after every epoch that was kept, at the best epoch.
+  training.max = kernel.steps.length - 1;
+  training.value = kernel.steps.length - 1;
+  const weights = (field, l, step) => kernel.steps[step].weights[field][l];
 
   function f(w, on, turn, delta) {
     let sum = 0;
@@ -38,13 +38,13 @@
 
   // One scale for every position of the sliders, so that what moves is the function.
   let reach = 1.05;
-  for (const part of [0, 1]) for (const field of [0, 1]) for (let l = 0; l < kernel.layers; l++) {
+  for (const part of kernel.steps.keys()) for (const field of [0, 1]) for (let l = 0; l < kernel.layers; l++) {
     const all = weights(field, l, part).reduce((sum, [re, im]) => sum + Math.abs(re) + Math.abs(im), 0);
     reach = Math.max(reach, 1.02 * all);
   }
 
   function spec(field, color) {
-    const w = weights(field, layer.value - 1, training.value / 100), on = boxes.map((box) => box.checked);
+    const w = weights(field, layer.value - 1, Number(training.value)), on = boxes.map((box) => box.checked);
     const curve = deltas.map((d) => [d, f(w, on, Number(angle.value), d)]);
     return {
       title: "coupling function", height: 280,
@@ -64,7 +64,7 @@
   });
   function update() {
     get("kernel-layer-value").textContent = `${layer.value} of ${kernel.layers}`;
-    get("kernel-training-value").textContent = training.value === "0" ? "start" : training.value === "100" ? "trained" : `${training.value} %`;
+    get("kernel-training-value").textContent = kernel.steps[training.value].label;
     get("kernel-angle-value").textContent = Charts.number(Number(angle.value), 1);
     for (const draw of charts) draw();
   }
