@@ -120,10 +120,12 @@ def field_backward_kernel(
     dw0⁽ⁿ⁾ = Σ_u P0, dw1⁽ⁿ⁾ = Σ_u P1 and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same with P1 and w1).
 
     A program walks down ROWS tokens, one after the other, in a strip of BC columns. Each thread owns its columns,
-    so sums over tokens stay in its registers; the row before is still there from the last step, the row after is already on its way.
+    so sums over tokens stay in its registers; the row before is still there from the last step, the row after is
+    already on its way.
 
     df (B·TP, 2N, KP), theta (M, k), da (M, KP), weight (M,) of the drift -> dtheta (M, KP); partial
-    (programs, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to (later harmonics).
+    (programs, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to
+    (later harmonics).
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)

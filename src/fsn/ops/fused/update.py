@@ -134,7 +134,8 @@ def coupling_update_kernel(
     """Contract the aggregated fields, add the drift, gate, bound, and move θ: equation 2 from G on.
 
     theta (M, k), total (B·TP, 2N, KP), weight (M,), pre (M, 3KP) -> out (M, k), cast (M, KP + 16), and for the
-    backward pass x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative of that sum in θ_t
+    backward pass x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative
+    of that sum in θ_t.
     DRIFT: 0 none, 1 rest frame (weight is that of the diagonal), 2 co-rotating frame (the sum of all earlier ones).
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
