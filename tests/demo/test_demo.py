@@ -1,10 +1,14 @@
-"""The demo from end to end, small: three runs, the table, the page, and the page in a browser."""
+"""The demo from end to end, small: six runs, the tables, the page, and the page in a browser."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import dataclasses
+import io
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 
 from fsn.cli import main
 from fsn.data import load
-from fsn.demo import make_plan, measure
+from fsn.demo import make_plan, train_all
 from fsn.demo.findings import LINE, repeated_line
 from fsn.demo.plan import matched_width, steps_for
 from fsn.demo.story import build_page
@@ -22,8 +26,9 @@ from fsn.models import TransformerConfig, count_parameters
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
 
-STEPS = 12
-SECTIONS = ("idea", "results", "depth", "attention", "kernel", "samples", "on")
+STEPS = 6
+SECTIONS = ("idea", "exercise", "attention", "results", "depth", "kernel", "samples", "on")
+MODELS = ("fsn", "kuramoto", "transformer")
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
 
 
@@ -31,7 +36,7 @@ needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium o
 class Demo:
     page: Path
     runs: Path
-    printed: str
+    printed: str = ""
 
     @property
     def html(self) -> str:
@@ -53,14 +58,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def demo(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """``fsn demo`` with a few steps, run once for all tests of this file."""
-    import contextlib
-    import io
-
-    folder = tmp_path_factory.mktemp("demo")
-    page, runs = folder / "report.html", folder / "runs"
+def run_demo(text: Path, page: Path, runs: Path) -> Demo:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         main(
@@ -69,51 +67,52 @@ def demo(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(page, runs, printed.getvalue())
 
 
+@pytest.fixture(scope="module")
+def demo(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """``fsn demo`` with a few steps, run once for all tests of this file."""
+    folder = tmp_path_factory.mktemp("demo")
+    return run_demo(text, folder / "report.html", folder / "runs")
+
+
 # -- the runs ----------------------------------------------------------------------------------------------
 
 
-def test_three_runs_of_the_same_steps(demo: Demo) -> None:
+def test_six_runs_of_the_same_steps(demo: Demo) -> None:
     (folder,) = demo.runs.iterdir()
-    runs = {path.name: load_run(path) for path in folder.iterdir()}
-    assert sorted(runs) == ["fsn", "kuramoto", "transformer"]
+    runs = {path.name: load_run(path) for path in folder.iterdir() if path.is_dir()}
+    assert sorted(runs) == sorted(f"{act}-{key}" for act in ("exercise", "text") for key in MODELS)
     assert all(run.finished and run.step == STEPS for run in runs.values())
-    assert len({json.dumps(run.config["recipe"]) for run in runs.values()}) == 1
+    for act in ("exercise", "text"):
+        recipes = {json.dumps(runs[f"{act}-{key}"].config["recipe"]) for key in MODELS}
+        assert len(recipes) == 1, "within an act all models are trained alike"
 
 
 def test_a_second_call_keeps_the_runs(demo: Demo, text: Path, tmp_path: Path) -> None:
     (folder,) = demo.runs.iterdir()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
-    page = tmp_path / "again.html"
-    main(
-        ["demo", "--steps", str(STEPS), "--corpus", str(text), "--report", str(page), "--out", str(demo.runs)]
-    )
+    again = run_demo(text, tmp_path / "again.html", demo.runs)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
-    again = Demo(page, demo.runs, "")
     assert again.data["models"] == demo.data["models"], "the same runs give the same numbers and samples"
+    assert again.data["exercise"] == demo.data["exercise"]
 
 
 def test_sizes_are_matched(text: Path, tmp_path: Path) -> None:
-    plan = make_plan(load(text), str(text), tmp_path, 100)
-    sizes = {entry.key: entry.parameters for entry in plan.entries}
-    assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.08)
-    assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.08)
-    width = matched_width(sizes["fsn"], 97, 3)
-    gaps = {
-        w: abs(count_parameters(TransformerConfig(97, w, layers=3)) - sizes["fsn"]) for w in range(8, 160, 4)
-    }
+    for act in make_plan(load(text), str(text), tmp_path, 100).acts:
+        sizes = {entry.key: entry.parameters for entry in act.entries}
+        assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.06), "as near as even widths get"
+        assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.03)
+    width = matched_width(66_776, 97, 3)
+    gaps = {w: abs(count_parameters(TransformerConfig(97, w, layers=3)) - 66_776) for w in range(2, 80, 2)}
     assert gaps[width] == min(gaps.values())
 
 
 def test_other_options_are_other_folders(text: Path, tmp_path: Path) -> None:
     corpus = load(text)
-    folders = {
-        make_plan(corpus, str(text), tmp_path, 100).folder,
-        make_plan(corpus, str(text), tmp_path, 110).folder,
-        make_plan(corpus, str(text), tmp_path, 100, seed=1).folder,
-        make_plan(corpus, str(text), tmp_path, 100, k=32).folder,
-    }
-    assert len(folders) == 4
-    assert make_plan(corpus, str(text), tmp_path, 100).folder in folders
+    plans = [
+        make_plan(corpus, str(text), tmp_path, steps, seed) for steps, seed in ((100, 0), (110, 0), (100, 1))
+    ]
+    assert len({plan.folder for plan in plans}) == 3
+    assert make_plan(corpus, str(text), tmp_path, 100).folder == plans[0].folder
 
 
 def test_minutes_set_the_steps() -> None:
@@ -125,10 +124,13 @@ def test_minutes_set_the_steps() -> None:
 
 
 def test_mistakes_are_sentences(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("too short\n" * 20, encoding="utf-8")
     for words, sentence in (
         (["--steps", "0"], "at least 1"),
         (["--report", str(tmp_path)], "is a folder"),
         (["--corpus", "no-such-text"], "no corpus or file"),
+        (["--corpus", str(short)], "fewer than one window"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["demo", "--corpus", str(text), "--out", str(tmp_path / "runs"), *words])
@@ -136,10 +138,21 @@ def test_mistakes_are_sentences(text: Path, tmp_path: Path, capsys: pytest.Captu
         assert sentence in capsys.readouterr().err
 
 
+def test_what_stops_a_run_is_told_here(demo: Demo, text: Path, tmp_path: Path) -> None:
+    """A run is a process of its own; its last sentence arrives."""
+    plan = make_plan(load(text), str(text), tmp_path, STEPS)
+    shutil.copytree(next(demo.runs.iterdir()), plan.folder)
+    broken = plan.text.entries[1].job.out
+    (broken / "DONE").unlink()
+    (broken / "config.yaml").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match=r"training text-kuramoto failed: .*config\.yaml"):
+        train_all(plan)
+
+
 def test_standing_of_a_run(demo: Demo, text: Path, tmp_path: Path) -> None:
-    fresh = make_plan(load(text), str(text), tmp_path, STEPS).entries[0]
+    fresh = make_plan(load(text), str(text), tmp_path, STEPS).text.entries[0]
     assert standing(fresh) == Standing() and standing(fresh).words() == ""
-    done = make_plan(load(text), str(text), demo.runs, STEPS).entries[0]
+    done = make_plan(load(text), str(text), demo.runs, STEPS).text.entries[0]
     assert standing(done).step == STEPS
     assert "bits" in standing(done).words()
 
@@ -147,11 +160,12 @@ def test_standing_of_a_run(demo: Demo, text: Path, tmp_path: Path) -> None:
 # -- the page ----------------------------------------------------------------------------------------------
 
 
-def test_the_table_and_samples_are_printed(demo: Demo) -> None:
+def test_the_tables_and_samples_are_printed(demo: Demo) -> None:
     for word in ("FSN", "Kuramoto", "transformer", "parameters", "validation bits", "tokens/s", "writes"):
         assert word in demo.printed
-    for model in demo.data["models"]:
-        assert f"{model['valid_bits']:.3f}" in demo.printed
+    for model in (*demo.data["models"], *demo.data["exercise"]["models"]):
+        assert f"{model['parameters']:,}" in demo.printed
+        assert f"{model['copied_bits']:.3f}" in demo.printed
 
 
 def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> None:
@@ -164,6 +178,8 @@ def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> Non
         assert f"{model['valid_bits']:.3f}" in html
         assert f"{model['parameters']:,}" in html
         assert len(model["train"]) >= 2 and model["valid"][-1][0] == STEPS
+    for model in demo.data["exercise"]["models"]:
+        assert f"{model['copied_bits']:.2f} bits for" in html
 
 
 def test_the_page_needs_nothing_else(demo: Demo) -> None:
@@ -171,11 +187,11 @@ def test_the_page_needs_nothing_else(demo: Demo) -> None:
     assert "default-src 'none'" in html, "the browser is told to load nothing"
     assert not re.search(r"<(link|img|iframe|object|embed|source|video|audio)\b", html)
     assert not re.search(r"<script[^>]*\bsrc\s*=", html)
-    assert not re.search(r"@import|url\(", html)
+    assert not re.search(r"@import|url\((?!#)", html)
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", html))
     links = set(re.findall(r'<a href="(https?://[^"]+)"', html))
     assert addresses == links, "an address is only ever a link to click"
-    assert len(html) < 1_500_000
+    assert len(html) < 1_000_000
 
 
 def test_depth_and_attention_add_up(demo: Demo) -> None:
@@ -186,20 +202,18 @@ def test_depth_and_attention_add_up(demo: Demo) -> None:
         assert all(
             (bits is None) == (n == 0) for bits, n in zip(model["depth"], depth["tokens"], strict=True)
         )
-    snippet = data["snippet"]
-    length = len(snippet["text"])
-    assert snippet["text"][: snippet["period"]] * 2 == snippet["text"]
-    import base64
-
-    for shown in snippet["models"].values():
-        assert len(shown["bits"]) == length - 1
-        for layer in shown["layers"]:
-            weights = [(byte / 255) ** 2 for byte in base64.b64decode(layer["weights"])]
-            assert len(weights) == length**2
-            for t in (0, length // 2, length - 1):
-                row = weights[t * length : (t + 1) * length]
-                assert sum(row) == pytest.approx(1, abs=0.06), "each character's attention adds up to one"
-                assert not any(row[t + 1 :]), "and none of it lies in the future"
+    for snippet in data["snippets"].values():
+        length = len(snippet["text"])
+        assert snippet["text"][: snippet["period"]] * 2 == snippet["text"]
+        for shown in snippet["models"].values():
+            assert len(shown["bits"]) == length - 1
+            for layer in shown["layers"]:
+                weights = [(byte / 255) ** 2 for byte in base64.b64decode(layer["weights"])]
+                assert len(weights) == length**2
+                for t in (0, length // 2, length - 1):
+                    row = weights[t * length : (t + 1) * length]
+                    assert sum(row) == pytest.approx(1, abs=0.06), "each character's attention adds up to one"
+                    assert not any(row[t + 1 :]), "and none of it lies in the future"
 
 
 def test_a_text_without_these_letters_brings_its_own_line(tmp_path: Path) -> None:
@@ -211,12 +225,10 @@ def test_a_text_without_these_letters_brings_its_own_line(tmp_path: Path) -> Non
     assert corpus.decode(corpus.valid[: len(line)]) == line
 
 
-def test_findings_of_a_page_are_escaped(demo: Demo) -> None:
+def test_what_a_model_writes_cannot_break_the_page(demo: Demo) -> None:
     data = demo.data
     data["models"][0]["sample"] = "</script><script>alert(1)</script>"
-    html = build_page(data)
-    assert "<script>alert" not in html
-    assert measure.__doc__
+    assert "<script>alert" not in build_page(data)
 
 
 # -- the page in a browser ---------------------------------------------------------------------------------
@@ -227,31 +239,31 @@ const set = (id, value) => {
   e.value = value;
   e.dispatchEvent(new Event("input"));
 };
-const curve = () => document.querySelector('#kernel-successor path[data-series="learnt"]').getAttribute("d");
-const seen = { errors: window.failures ?? [] };
+const press = (id, value) => document.querySelector(`#${id} [data-value="${value}"]`).click();
+const seen = {};
 const harmonics = document.getElementById("kernel-harmonics");
 seen.start = [harmonics.value, harmonics.max];
-const curves = [curve()];
-set("kernel-harmonics", 1); curves.push(curve());
-set("kernel-layer", 1); curves.push(curve());
-seen.curves = curves;
+const curve = () => document.querySelector('#kernel-successor path[data-series="learnt"]').getAttribute("d");
+seen.curves = [curve()];
+set("kernel-harmonics", 1); seen.curves.push(curve());
+set("kernel-layer", 1); seen.curves.push(curve());
+press("kernel-act", "exercise"); seen.curves.push(curve());
 const attended = () => document.getElementById("attention-text").innerHTML;
 const says = () => document.getElementById("attention-says").textContent;
-const first = [attended(), says()];
-set("attention-at", 3);
-const second = [attended(), says()];
-set("attention-layer", 1);
-seen.attention = [first, second];
-document.querySelector('#attention-model [data-value="transformer"]').click();
-seen.model = says();
-const axis = () => document.querySelector("#curves svg.plot").innerHTML;
-const steps = axis();
-document.querySelector('#curve-axis [data-value="seconds"]').click();
-seen.axisMoved = steps !== axis();
+const look = () => [attended(), says()].join();
+seen.looks = [look()];
+set("attention-at", 3); seen.looks.push(look());
+press("attention-act", "text"); seen.looks.push(look());
+press("attention-model", "transformer"); seen.looks.push(look());
+set("attention-layer", 1); set("attention-at", 50); seen.looks.push(look());
+seen.says = says();
+const plot = (id) => document.querySelector(`#${id} svg.plot`).innerHTML;
+const steps = plot("curves");
+press("curve-axis", "seconds");
+seen.axisMoved = steps !== plot("curves");
 const bars = () => document.querySelectorAll("#depths rect[data-series]").length;
 seen.bars = [bars()];
-document.querySelector('#depth-view [data-value="margin"]').click();
-seen.bars.push(bars());
+press("depth-view", "margin"); seen.bars.push(bars());
 seen.tape = [...document.querySelectorAll(".tape")].map((e) => e.textContent);
 seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
 seen.sizes = [...document.querySelectorAll(".chart svg.plot")].map((e) => e.getBoundingClientRect().width);
@@ -266,13 +278,13 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert not seen.console, "nothing is logged, least of all an error"
     value = seen.value
     assert value["start"][0] == value["start"][1], "all harmonics are shown at first"
-    assert len(set(value["curves"])) == 3, "the sliders move the curve"
-    assert value["attention"][0] != value["attention"][1], "another character, another row of attention"
-    assert "bits" in value["model"] and value["axisMoved"]
+    assert len(set(value["curves"])) == 4, "the sliders move the curve"
+    assert len(set(value["looks"])) == 5, "another character, text, model or layer: another row of attention"
+    assert "bits" in value["says"] and value["axisMoved"]
     assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"
     assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
     assert not value["wide"], "no sideways scrolling"
-    assert len(value["sizes"]) == 4 and all(size > 200 for size in value["sizes"])
+    assert len(value["sizes"]) == 6 and all(size > 200 for size in value["sizes"])
 
 
 TOY = """
@@ -280,21 +292,20 @@ const ring = (law) => document.querySelector(`#toy figure[data-law="${law}"] .ta
 return [ring("kuramoto"), ring("fsn")];
 """
 
-
-@needs_browser
-def test_the_toy_continues_the_text(demo: Demo, tmp_path: Path) -> None:
-    """Consensus repeats the symbol it has; frustration goes on with what came next."""
-    later = demo.page.read_text("utf-8").replace("requestAnimationFrame(frame);", STEPPED)
-    page = tmp_path / "stepped.html"
-    page.write_text(later, encoding="utf-8")
-    consensus, frustrated = visit(page, TOY, tmp_path).value
-    assert consensus == "the cat sat. the c" + "c" * 5
-    assert frustrated == "the cat sat. the c" + "at sa"
-
-
 STEPPED = """
 if (before === null) {
   before = 0;
   for (let i = 0; i < 500; i++) for (const r of rings) if (r.text.length < r.given + 5) r.move(0.02);
 }
 """
+
+
+@needs_browser
+def test_the_toy_continues_the_text(demo: Demo, tmp_path: Path) -> None:
+    """Consensus repeats the symbol it has; frustration goes on with what came next."""
+    later = demo.html.replace("requestAnimationFrame(frame);", STEPPED)
+    page = tmp_path / "stepped.html"
+    page.write_text(later, encoding="utf-8")
+    consensus, frustrated = visit(page, TOY, tmp_path).value
+    assert consensus == "the cat sat. the c" + "c" * 5
+    assert frustrated == "the cat sat. the c" + "at sa"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsn.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def demo(
@@ -19,7 +22,7 @@ def demo(
     out: Path = Path("runs/demo"),
     seed: int = 0,
 ) -> None:
-    """Train an FSN, the Kuramoto layer and a transformer for a few minutes on the CPU; write a page on them.
+    """Train an FSN, the Kuramoto layer and a transformer on the CPU for a few minutes, and write a page on them.
 
     For example:
       fsn demo
@@ -48,15 +51,14 @@ def demo(
         raise UserError(f"{report} is a folder; give --report a file name, e.g. {report / 'report.html'}")
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)
-    sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in plan.entries)
     _say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
-    _say(f"models    {sizes} parameters")
-    finished = sum(entry.job.state() == "finished" for entry in plan.entries)
-    state = f", {finished} of {len(plan.entries)} already trained" if finished else ""
-    _say(f"training  {plan.steps:,} steps each in {plan.folder} on {min(cores(), 3)} cores{state}")
-    runs = train_all(plan)
-    findings = measure(plan, runs, text)
-    findings["about"]["seconds"] = sum(run.epochs[-1]["cumulative_s"] for run in runs.values())
+    for act in plan.acts:
+        sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in act.entries)
+        _say(f"{act.key:<9} {act.steps:,} steps on {act.title}: {sizes} parameters")
+    finished = sum(job.state() == "finished" for job in plan.jobs)
+    state = f" ({finished} of {len(plan.jobs)} runs are there already)" if finished else ""
+    _say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
+    findings = measure(plan, train_all(plan))
     show(findings)
     page = write_page(findings, report)
     print(
@@ -73,23 +75,33 @@ def show(findings: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console()
-    depth = findings["depth"]
-    table = Table(title=f"After {findings['about']['steps']:,} steps", box=box.SIMPLE_HEAVY)
+    exercise, depth = findings["exercise"], findings["depth"]
+    table = Table(title=f"Bits per letter: one layer each, {exercise['steps']:,} steps", box=box.SIMPLE_HEAVY)
     table.add_column("model", no_wrap=True)
-    for heading in ("parameters", "validation bits", f"bits at copy depth ≥ {depth['from']}", "tokens/s"):
+    for heading in ("parameters", "new letters", "copied letters", "tokens/s"):
         table.add_column(heading, justify="right")
-    best = {
-        field: min(m[field] for m in findings["models"] if m[field] is not None)
-        for field in ("valid_bits", "copied_bits")
-        if any(m[field] is not None for m in findings["models"])
-    }
-    for model in findings["models"]:
-        cells = [_cell(model[field], best.get(field)) for field in ("valid_bits", "copied_bits")]
-        table.add_row(model["name"], f"{model['parameters']:,}", *cells, f"{model['tokens_per_s']:,.0f}")
+    _rows(table, exercise["models"], ("new_bits", "copied_bits"))
+    console.print(table)
+    about = findings["about"]
+    table = Table(
+        title=f"Bits per character: {about['corpus']}, {about['steps']:,} steps", box=box.SIMPLE_HEAVY
+    )
+    table.add_column("model", no_wrap=True)
+    for heading in ("parameters", "validation bits", f"depth ≥ {depth['from']}", "tokens/s"):
+        table.add_column(heading, justify="right")
+    _rows(table, findings["models"], ("valid_bits", "copied_bits"))
     console.print(table)
     for model in findings["models"]:
         written = Text(findings["prompt"], style="bold") + Text(model["sample"], style="not bold")
         console.print(Panel(written, title=f"{model['name']} writes", title_align="left", border_style="dim"))
+
+
+def _rows(table: Table, models: list[dict[str, Any]], fields: tuple[str, ...]) -> None:
+    """A row for each model; the lowest loss of each column is bold."""
+    best = {field: min((m[field] for m in models if m[field] is not None), default=None) for field in fields}
+    for model in models:
+        cells = [_cell(model[field], best[field]) for field in fields]
+        table.add_row(model["name"], f"{model['parameters']:,}", *cells, f"{model['tokens_per_s']:,.0f}")
 
 
 def _cell(value: float | None, best: float | None) -> str:

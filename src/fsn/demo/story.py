@@ -31,11 +31,14 @@ def build_page(findings: dict[str, Any]) -> str:
         "example_text": escape(EXAMPLE),
         "copying": escape(words.copying(findings)),
         "contrast": escape(words.overall_and_copied(findings)),
-        "second_time": escape(words.second_time(findings)),
-        "chance": f"{findings['snippet']['models']['fsn']['layers'][0]['chance']:.0%}",
-        "attention": escape(words.attention(findings)),
+        "exercise": escape(words.exercise(findings)),
+        "exercise_steps": f"{findings['exercise']['steps']:,}",
+        "layers": number(findings["kernels"]["text"]["layers"]),
+        "letters": str(findings["exercise"]["letters"]),
+        "attention_exercise": escape(words.attention(findings, "exercise")),
+        "attention_text": escape(words.attention(findings, "text")),
         "kernel": escape(words.kernel(findings)),
-        "k": str(len(findings["kernel"]["coordinates"][0][0])),
+        "k": str(len(findings["kernels"]["text"]["coordinates"][0][0])),
         "prompt": escape(findings["prompt"].strip() or "⏎"),
         "temperature": f"{about['temperature']:g}",
         "samples": "".join(sample_figure(model, findings["prompt"]) for model in models),
@@ -50,6 +53,11 @@ def build_page(findings: dict[str, Any]) -> str:
         scripts=[asset(PAGE, name) for name in SCRIPTS],
         description="Three small models trained on one computer: an FSN, the Kuramoto layer, a transformer.",
     )
+
+
+def number(n: int) -> str:
+    """Small numbers as words."""
+    return ("no", "one", "two", "three", "four", "five", "six")[n] if n < 7 else str(n)
 
 
 def write_page(findings: dict[str, Any], path: str | os.PathLike[str]) -> Path:
@@ -89,5 +97,5 @@ def results_table(findings: dict[str, Any]) -> str:
 def sample_figure(model: dict[str, Any], prompt: str) -> str:
     return (
         f'<figure style="--shade:var(--{model["key"]})"><figcaption>{escape(model["name"])}</figcaption>'
-        f"<pre><b>{escape(prompt)}</b>{escape(model['sample'])}</pre></figure>"
+        f"<pre><b>{escape(prompt)}</b>{escape(model['sample'].rstrip())}</pre></figure>"
     )

@@ -14,14 +14,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsn.demo.plan import Entry, Plan
+from fsn.demo.plan import Act, Entry, Plan
 from fsn.errors import UserError
 from fsn.progress import PLAIN_INTERVAL_S
 from fsn.train import Run, load_run
 from fsn.train.execute import last_line, run_here
 
 LOOK_S = 0.4
-ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+SETTINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+"""One thread for each process, and the CPU even where there is a GPU: the demo is the same everywhere."""
 
 
 def cores() -> int:
@@ -31,19 +32,18 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def train_all(plan: Plan) -> dict[str, Run]:
+Runs = dict[str, dict[str, Run]]
+"""Runs by act and by model."""
+
+
+def train_all(plan: Plan) -> Runs:
     """The runs of the plan, each trained to its end; finished ones are kept, half-done ones go on."""
-    jobs = [entry.job for entry in plan.entries]
-    failures: list[str] = []
-
-    def say(line: str) -> None:
-        if line.startswith("failed"):
-            failures.append(line)
-
+    jobs = plan.jobs
     if any(job.state() != "finished" for job in jobs):
+        plan.prepare()
         slots: list[str | None] = [None] * min(cores(), len(jobs))
-        with _one_thread(), _bars(plan):
-            notes = run_here(jobs, slots, say)
+        with _settings(), _bars(plan):
+            notes = run_here(jobs, slots, lambda line: None)
         if "*" in notes:
             print("stopped: run the same command again to go on", file=sys.stderr)
             raise SystemExit(128 + int(notes["*"]))
@@ -51,14 +51,14 @@ def train_all(plan: Plan) -> dict[str, Run]:
             if job.state() != "finished":
                 reason = last_line(job.out / "output.txt").removeprefix("fsn: ")
                 raise UserError(f"training {job.name} failed: {reason or 'see ' + str(job.out)}")
-    return {entry.key: load_run(entry.job.out) for entry in plan.entries}
+    return {act.key: {entry.key: load_run(entry.job.out) for entry in act.entries} for act in plan.acts}
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """The processes started in this block use one thread each."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+def _settings() -> Iterator[None]:
+    """The processes started in this block get :data:`SETTINGS`."""
+    before = {name: os.environ.get(name) for name in SETTINGS}
+    os.environ.update(SETTINGS)
     try:
         yield
     finally:
@@ -98,7 +98,7 @@ def standing(entry: Entry) -> Standing:
 
 @contextlib.contextmanager
 def _bars(plan: Plan) -> Iterator[None]:
-    """Watch the runs from a thread: three bars on a terminal, a line every ten seconds elsewhere."""
+    """Watch the runs from a thread: a bar for each on a terminal, a line every ten seconds elsewhere."""
     over = threading.Event()
     watch = _watch_terminal if sys.stderr.isatty() else _watch_plain
     thread = threading.Thread(target=watch, args=(plan, over), daemon=True)
@@ -108,6 +108,11 @@ def _bars(plan: Plan) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def _watched(plan: Plan) -> list[tuple[str, Act, Entry]]:
+    """Every run with the name it has on the screen."""
+    return [(f"{act.title}: {entry.name}", act, entry) for act in plan.acts for entry in act.entries]
 
 
 def _watch_terminal(plan: Plan, over: threading.Event) -> None:
@@ -121,21 +126,21 @@ def _watch_terminal(plan: Plan, over: threading.Event) -> None:
         TextColumn("{task.fields[words]}"),
         TimeElapsedColumn(),
     )
-    width = max(len(entry.name) for entry in plan.entries)
+    watched = _watched(plan)
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
-        tasks = {
-            entry.key: progress.add_task(f"{entry.name:<{width}}", total=plan.steps, start=False, words="")
-            for entry in plan.entries
-        }
+        tasks = [progress.add_task(name, total=act.steps, start=False, words="") for name, act, _ in watched]
+        done: set[str] = set()
         while True:
             last = over.wait(LOOK_S)
-            for entry in plan.entries:
-                now, task = standing(entry), tasks[entry.key]
-                if entry.job.out.exists():
-                    progress.start_task(task)
+            for task, (_, _, entry) in zip(tasks, watched, strict=True):
+                if entry.job.name in done or not entry.job.out.exists():
+                    continue
+                progress.start_task(task)
+                finished, now = entry.job.state() == "finished", standing(entry)
                 progress.update(task, completed=now.step, words=now.words())
-                if now.step >= plan.steps:
+                if finished:
                     progress.stop_task(task)
+                    done.add(entry.job.name)
             if last:
                 return
 
@@ -147,8 +152,9 @@ def _watch_plain(plan: Plan, over: threading.Event) -> None:
             continue
         spoken = time.monotonic()
         parts = []
-        for entry in plan.entries:
-            now = standing(entry)
-            words = f" ({now.words()})" if now.words() else ""
-            parts.append(f"{entry.name} {now.step:,} of {plan.steps:,}{words}")
+        for name, act, entry in _watched(plan):
+            if entry.job.state() != "finished" and entry.job.out.exists():
+                now = standing(entry)
+                words = f" ({now.words()})" if now.words() else ""
+                parts.append(f"{name} {now.step:,} of {act.steps:,}{words}")
         print("; ".join(parts), file=sys.stderr, flush=True)

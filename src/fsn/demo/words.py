@@ -27,6 +27,10 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def difference(value: float) -> str:
     return f"{abs(value):.3f} bits {'less' if value < 0 else 'more'}"
 
@@ -34,6 +38,27 @@ def difference(value: float) -> str:
 def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def exercise(findings: dict[str, Any]) -> str:
+    """Who has learnt to copy letters: a copied letter costs less than half of what guessing would."""
+    act = findings["exercise"]
+    guess = act["guess"]
+    known = [m for m in act["models"] if m["copied_bits"] is not None]
+    if not known:
+        return "The exercise has not run long enough to say anything."
+    learnt = [m for m in known if m["copied_bits"] < guess / 2]
+    rest = [m for m in known if m not in learnt]
+    costs = [f"{m['copied_bits']:.2f} bits for {name(m)}" for m in known]
+    text = f"After {act['steps']:,} steps a copied letter costs {listed(costs)}; guessing costs {guess:.2f}. "
+    if not learnt:
+        return text + "None of the three has found out how to copy yet. A longer run, or another seed, may."
+    who = capital(listed([name(m) for m in learnt]))
+    verb = "copies" if len(learnt) == 1 else "copy"
+    if not rest:
+        return f"{text}{who} {verb} with one layer."
+    without = listed([name(m) for m in rest])
+    return f"{text}{who} {verb} with one layer, {without} {'do' if len(rest) > 1 else 'does'} not."
 
 
 def ranking(models: Sequence[Model], steps: int) -> str:
@@ -70,7 +95,7 @@ def copying(findings: dict[str, Any]) -> str:
     )
     against = f"{difference(ours['copied_bits'] - models['kuramoto']['copied_bits'])} than the Kuramoto layer"
     return (
-        f"On the {depth['copied_share']:.0%} of characters that continue a match of {depth['from']} or more, "
+        f"On the {percent(depth['copied_share'])} of characters that continue a match of {depth['from']} or more, "
         f"the FSN pays {bits(ours['copied_bits'])} bits: {verdict} "
         f"(95 % interval {margin['low']:+.3f} to {margin['high']:+.3f}), and {against}."
     ).replace("-", "−")
@@ -90,40 +115,27 @@ def overall_and_copied(findings: dict[str, Any]) -> str:
     ).replace("-", "−")
 
 
-def second_time(findings: dict[str, Any]) -> str:
-    """What the line costs when it comes again."""
-    shown = findings["snippet"]["models"]
-    names = {m["key"]: name(m) for m in findings["models"]}
-    order = sorted(shown, key=lambda key: shown[key]["second"])
-    parts = [f"{names[key]} {shown[key]['first']:.2f} and {shown[key]['second']:.2f}" for key in order]
-    return (
-        "Bits per character the first time and the second: "
-        + listed(parts)
-        + f". The second time is cheapest for {names[order[0]]}."
-    )
-
-
-def attention(findings: dict[str, Any]) -> str:
-    """Where the FSN looks in the second copy: at the same place of the first, or at the place after it."""
-    layers = findings["snippet"]["models"]["fsn"]["layers"]
+def attention(findings: dict[str, Any], act: str) -> str:
+    """Where an FSN looks when it is said again: at the same place of the first saying, or the place after it."""
+    layers = findings["snippets"][act]["models"]["fsn"]["layers"]
     number, top = max(enumerate(layers, 1), key=lambda item: max(item[1]["place"], item[1]["after"]))
     strongest = max(top["place"], top["after"])
     if strongest < 2 * top["chance"]:
         return (
-            "So far no layer of this FSN looks at the first copy much more than chance would have it: "
-            "it has not learnt to find the place yet. A longer run may show more."
+            "no layer of the FSN looks at the same place in the first saying much more than chance would have it: "
+            "it lives on what is near, and has not learnt to find the place yet"
         )
-    where = "the same place in the first copy" if top["place"] >= top["after"] else "the place just after it"
-    share, chance = f"{strongest:.0%}", f"{top['chance']:.0%}"
-    return (
-        f"In the second copy, layer {number} of the FSN puts {share} of its attention on {where} "
-        f"(even attention would put {chance} there)."
+    where = (
+        "the same place in the first saying" if top["place"] >= top["after"] else "the place just after it"
     )
+    share, chance = percent(strongest), percent(top["chance"])
+    layer = f"layer {number} of the FSN" if len(layers) > 1 else "the FSN"
+    return f"{layer} puts {share} of its attention on {where} (even attention would put {chance} there)"
 
 
 def kernel(findings: dict[str, Any]) -> str:
-    """How far training moved the weights of the two fields, harmonic by harmonic."""
-    k = findings["kernel"]
+    """The two fields of the text's FSN against each other, and the signs of its higher harmonics."""
+    k = findings["kernels"]["text"]
     present, successor = ([layer[0][0] for layer in field] for field in k["mean"])
     stronger = sum(abs(s) > abs(p) for p, s in zip(present, successor, strict=True))
     layers = k["layers"]
@@ -131,7 +143,8 @@ def kernel(findings: dict[str, Any]) -> str:
     flips = sum(pair[0] < 0 for field in k["mean"] for layer in field for pair in layer[1:])
     higher = 2 * layers * (k["harmonics"] - 1)
     return (
-        f"The first harmonic pulls harder towards the successor than towards the attended token in {where}. "
+        f"In {where} of the text's FSN the first harmonic pulls harder towards the successor than towards the "
+        "attended token. "
         f"Of the {higher} mean coefficients of higher harmonics {flips} are negative, that is, they repel."
     )
 

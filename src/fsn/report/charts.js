@@ -1,6 +1,7 @@
 // Charts drawn as SVG from plain data. Each call draws into an element and redraws when its width changes;
 // call .update(spec) on what it returns to draw something else. Colours are CSS, so both colour schemes work.
 const Charts = (() => {
+  let clips = 0;
   const escapeText = (s) => String(s).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
   const finite = (v) => v !== null && v !== undefined && Number.isFinite(v);
 
@@ -83,16 +84,19 @@ const Charts = (() => {
     const px = (v) => box.left + ((v - x0) / (x1 - x0)) * (box.right - box.left);
     const automatic = ticks(x0, x1, Math.max(2, width / 110));
     const named = spec.x.ticks ?? automatic.found.map((v) => [v, number(v, automatic.digits)]);
-    let out = y.out;
+    const clip = `clip-${++clips}`;
+    let out = `<clipPath id="${clip}"><rect x="${box.left - 5}" y="${box.top - 5}" width="${box.right - box.left + 10}" height="${box.bottom - box.top + 10}"/></clipPath>${y.out}`;
     for (const [v, label] of named) out += `<text x="${px(v)}" y="${box.bottom + 19}" text-anchor="middle">${escapeText(label)}</text>`;
     if (spec.x.zero) out += `<line class="axis" x1="${px(0)}" x2="${px(0)}" y1="${box.top}" y2="${box.bottom}"/>`;
     if (spec.x.label) out += `<text x="${(box.left + box.right) / 2}" y="${height - 6}" text-anchor="middle">${escapeText(spec.x.label)}</text>`;
+    out += `<g clip-path="url(#${clip})">`;
     for (const s of spec.series) {
       const kept = s.points.filter((p) => finite(p[0]) && finite(p[1]));
       const d = kept.map((p, i) => `${i ? "L" : "M"}${px(p[0]).toFixed(1)} ${y.at(p[1]).toFixed(1)}`).join("");
       out += `<path data-series="${escapeText(s.name)}" d="${d}" style="stroke:${s.color};stroke-width:${s.width ?? 2.2};opacity:${s.opacity ?? 1};${s.dash ? `stroke-dasharray:${s.dash}` : ""}"/>`;
       if (s.dots) for (const p of kept) out += `<circle cx="${px(p[0])}" cy="${y.at(p[1])}" r="3.4" style="fill:${s.color};stroke:var(--card);stroke-width:1.4"/>`;
     }
+    out += "</g>";
     for (const m of spec.marks ?? []) out += `<circle cx="${px(m.x)}" cy="${y.at(m.y)}" r="5" style="fill:var(--card);stroke:${m.color};stroke-width:2.4"/>`;
     element.innerHTML = `${legend(spec.series)}<svg class="plot" viewBox="0 0 ${width} ${height}" height="${height}" role="img" aria-label="${escapeText(spec.title ?? "")}">${out}<line class="cursor" y1="${box.top}" y2="${box.bottom}" visibility="hidden"/></svg><div class="tip"></div>`;
     const svg = element.querySelector("svg.plot"), cursor = svg.querySelector(".cursor"), tip = element.querySelector(".tip");
@@ -112,15 +116,16 @@ const Charts = (() => {
   }
 
   // spec: {height, groups: [name], notes: [text under the name], x: {label}, y: {label, zero},
-  //        series: [{name, color, values, low, high, text}]}: bars side by side, with error bars where low and high are given
+  //        series: [{name, color, values, low, high, label}], rules: [value]}: bars side by side, their values above them
+  //        with label, error bars where low and high are given, a dashed line across at each rule
   function drawBars(element, spec) {
     const width = element.clientWidth, height = spec.height ?? 320, groups = spec.groups.length;
     const box = frame(spec, width, height, 56, (spec.notes ? 44 : 28) + (spec.x?.label ? 20 : 0));
-    const values = spec.series.flatMap((s) => [...s.values, ...(s.low ?? []), ...(s.high ?? [])]);
+    const values = [...spec.series.flatMap((s) => [...s.values, ...(s.low ?? []), ...(s.high ?? [])]), ...(spec.rules ?? [])];
     const [y0, y1] = extent(values, { zero: true, pad: 0.06, ...spec.y });
     const y = yAxis(box, spec.y, y0, y1);
     const room = (box.right - box.left) / groups, count = spec.series.length;
-    const bar = Math.min(30, (room * 0.76) / count), gap = Math.min(3, bar * 0.12);
+    const bar = Math.min(spec.thick ?? 34, (room * 0.76) / count), gap = Math.min(3, bar * 0.12);
     let out = y.out;
     spec.groups.forEach((group, g) => {
       const middle = box.left + room * (g + 0.5);
@@ -131,6 +136,7 @@ const Charts = (() => {
         if (!finite(v)) return;
         const left = middle - (count * bar) / 2 + i * bar + gap / 2, top = y.at(Math.max(v, 0)), tall = Math.abs(y.at(v) - y.at(0));
         out += `<rect data-series="${escapeText(s.name)}" x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${(bar - gap).toFixed(1)}" height="${Math.max(tall, 0.8).toFixed(1)}" rx="2" style="fill:${s.color}"/>`;
+        if (s.label) out += `<text x="${(left + (bar - gap) / 2).toFixed(1)}" y="${(tall > 24 ? top + 16 : top - 6).toFixed(1)}" text-anchor="middle" style="font-size:11px;font-weight:600;${tall > 24 ? "fill:#fff" : ""}">${number(v, spec.y.digits ?? 3)}</text>`;
         if (finite(s.low?.[g]) && finite(s.high?.[g])) {
           const x = left + (bar - gap) / 2;
           out += `<line x1="${x}" x2="${x}" y1="${y.at(s.low[g])}" y2="${y.at(s.high[g])}" style="stroke:var(--ink);stroke-width:1.3;opacity:.65"/>`;
@@ -138,6 +144,7 @@ const Charts = (() => {
       });
       out += `<rect data-group="${g}" x="${box.left + room * g}" y="${box.top}" width="${room}" height="${box.bottom - box.top + 40}" style="fill:transparent"/>`;
     });
+    for (const v of spec.rules ?? []) out += `<line x1="${box.left}" x2="${box.right}" y1="${y.at(v)}" y2="${y.at(v)}" style="stroke:var(--faint);stroke-width:1.4;stroke-dasharray:5 4"/>`;
     if (spec.x?.label) out += `<text x="${(box.left + box.right) / 2}" y="${height - 4}" text-anchor="middle">${escapeText(spec.x.label)}</text>`;
     element.innerHTML = `${legend(spec.series.map((s) => ({ ...s, bar: true })))}<svg class="plot" viewBox="0 0 ${width} ${height}" height="${height}" role="img" aria-label="${escapeText(spec.title ?? "")}">${out}</svg><div class="tip"></div>`;
     const svg = element.querySelector("svg.plot"), tip = element.querySelector(".tip");

@@ -1,45 +1,72 @@
-// A line, twice: what each character costs, and where attention goes.
+// The same thing, twice: what each character costs, and where attention goes.
 (() => {
-  const { snippet, models } = reportData, { text, period } = snippet, T = text.length;
+  const { snippets, models, about } = reportData;
   const FRAMED = 0.08; // a successor is framed from this much attention on
+  const DARKEST = 7; // bits at which a character is as dark as it gets
   const escape = Charts.escapeText, $ = (id) => document.getElementById(id);
-  const glyph = (c) => (c === "\n" ? "⏎" : c === "\t" ? "⇥" : c), named = (c) => (c === "\n" ? "⏎" : c === " " ? "␣" : c);
-  const model = (key) => models.find((m) => m.key === key);
+  const glyph = (c) => (c === "\n" ? "⏎" : c === "\t" ? "⇥" : c), named = (c) => (c === " " ? "␣" : glyph(c));
+  const title = (key) => models.find((m) => m.key === key).name, percent = (v) => `${Math.round(100 * v)} %`;
+  const notes = {
+    exercise: "Twenty letters, then the same again, through the single layers of the exercise.",
+    text: "A line with two words that no library has, through the models of the text.",
+  };
 
-  // -- what each character costs: the two copies, one above the other
-  $("strips").innerHTML = Object.entries(snippet.models).map(([key, s]) => {
-    const cell = (i) => {
-      const bits = i ? s.bits[i - 1] : null;
-      return `<i style="--heat:${bits === null ? 0 : Math.min(88, (bits / 9) * 88).toFixed(0)}%" title="${bits === null ? "given" : `${bits.toFixed(2)} bits`}">${escape(glyph(text[i]))}</i>`;
-    };
-    const line = (label, from) => `<div class="line"><small>${label}</small><span class="chars">${Array.from({ length: period }, (_, i) => cell(from + i)).join("")}</span></div>`;
-    return `<div class="strip" style="--shade:var(--${key})"><h3>${escape(model(key).name)}<span>${s.first.toFixed(2)} → ${s.second.toFixed(2)} bits per character</span></h3>${line("first time", 0)}${line("again", period)}</div>`;
-  }).join("");
-
-  // -- where attention goes
-  const matrices = {};
-  for (const [key, s] of Object.entries(snippet.models)) {
-    matrices[key] = s.layers.map((l) => Float32Array.from(atob(l.weights), (c) => (c.charCodeAt(0) / 255) ** 2));
-  }
-  const state = { key: "fsn", layer: 0, at: Math.min(T - 2, period + Math.floor(period * 0.3)) };
+  const state = { act: "exercise", key: "fsn", layer: 0, at: 0 };
   const layer = $("attention-layer"), at = $("attention-at"), canvas = $("attention-map");
-  state.layer = bestLayer("fsn");
-  at.max = T - 2;
+  let snippet, text, period, T, letters, matrices;
+
+  const choose = Charts.choice;
+  choose($("attention-act"), [["exercise", "letters"], ["text", about.corpus]], state.act, (act) => { state.act = act; open(); });
+  choose($("attention-model"), models.map((m) => [m.key, m.name]), state.key, (key) => { state.key = key; state.layer = bestLayer(state.key); draw(); });
+
+  function open() {
+    snippet = snippets[state.act];
+    ({ text, period } = snippet);
+    T = text.length;
+    matrices = Object.fromEntries(Object.entries(snippet.models).map(([key, s]) => [key, s.layers.map((l) => Float32Array.from(atob(l.weights), (c) => (c.charCodeAt(0) / 255) ** 2))]));
+    state.layer = bestLayer(state.key);
+    state.at = Math.min(T - 2, period + Math.floor(period * 0.4));
+    at.max = T - 2;
+    strips();
+    shares();
+    $("attention-text").innerHTML = [...text].map((c, i) => `<i data-i="${i}">${escape(glyph(c))}</i>${i === period - 1 || (c === "\n" && i < T - 1) ? "<br>" : ""}`).join("");
+    letters = [...$("attention-text").querySelectorAll("i")];
+    draw();
+  }
 
   function bestLayer(key) {
-    const shares = snippet.models[key].layers.map((l) => Math.max(l.place, l.after));
-    return shares.indexOf(Math.max(...shares));
+    const found = snippet.models[key].layers.map((l) => Math.max(l.place, l.after));
+    return found.indexOf(Math.max(...found));
   }
 
-  $("attention-text").innerHTML = [...text].map((c, i) => `<i data-i="${i}">${escape(glyph(c))}</i>${c === "\n" && i < T - 1 ? "<br>" : ""}`).join("");
-  const letters = [...$("attention-text").querySelectorAll("i")];
+  // What each character costs: the two sayings, one above the other.
+  function strips() {
+    $("strips-note").textContent = notes[state.act];
+    $("strips").style.setProperty("--period", period);
+    $("strips").innerHTML = Object.entries(snippet.models).map(([key, s]) => {
+      const cell = (i) => {
+        const bits = i ? s.bits[i - 1] : null;
+        return `<i style="--heat:${bits === null ? 0 : Math.min(90, (bits / DARKEST) * 90).toFixed(0)}%" title="${bits === null ? "given" : `${bits.toFixed(2)} bits`}">${escape(glyph(text[i]))}</i>`;
+      };
+      const line = (label, from) => `<div class="line"><small>${label}</small><span class="chars">${Array.from({ length: period }, (_, i) => cell(from + i)).join("")}</span></div>`;
+      return `<div class="strip" style="--shade:var(--${key})"><h3><b>${escape(title(key))}</b><span>${s.first.toFixed(2)} → ${s.second.toFixed(2)} bits per character</span></h3>${line("first time", 0)}${line("again", period)}</div>`;
+    }).join("");
+  }
+
+  // How much attention lies where a copy needs it, over the whole second saying: each model's best layer.
+  function shares() {
+    const row = (m, i) => ({ ...snippet.models[m.key].layers[i], m, i, many: snippet.models[m.key].layers.length > 1 });
+    const cells = ({ m, i, many, place, after }) => `<tr><th scope="row"><i class="key" style="--shade:var(--${m.key})"></i>${escape(m.name)}${many ? `, layer ${i + 1}` : ""}</th><td>${percent(place)}</td><td>${percent(after)}</td></tr>`;
+    const rows = models.map((m) => cells(row(m, bestLayer(m.key))));
+    const chance = snippet.models.fsn.layers[0].chance;
+    $("attention-shares").innerHTML = `<thead><tr><th></th><th scope="col">same place</th><th scope="col">one past it</th></tr></thead><tbody>${rows.join("")}<tr><th scope="row">even attention</th><td>${percent(chance)}</td><td>${percent(chance)}</td></tr></tbody>`;
+  }
 
   function draw() {
     const weights = matrices[state.key][state.layer], row = weights.subarray(state.at * T, state.at * T + T);
-    const shade = `var(--${state.key})`;
-    $("attention-text").style.setProperty("--shade", shade);
-    const order = Array.from(row.keys()).filter((u) => u <= state.at).sort((a, b) => row[b] - row[a]);
-    const top = order.filter((u) => u < state.at)[0];
+    $("attention-text").style.setProperty("--shade", `var(--${state.key})`);
+    let top;
+    for (let u = 0; u < state.at; u++) if (top === undefined || row[u] > row[top]) top = u;
     letters.forEach((letter, i) => {
       letter.style.setProperty("--heat", i < state.at ? `${Math.min(92, 100 * Math.sqrt(row[i])).toFixed(0)}%` : "0%");
       const goal = state.key === "fsn" && i > 0 && i <= state.at && row[i - 1] >= FRAMED;
@@ -49,6 +76,7 @@
     map(weights);
     layer.max = matrices[state.key].length;
     layer.value = state.layer + 1;
+    layer.disabled = matrices[state.key].length < 2;
     at.value = state.at;
     $("attention-layer-value").textContent = `${state.layer + 1} of ${matrices[state.key].length}`;
     $("attention-at-value").textContent = state.at + 1;
@@ -56,62 +84,49 @@
 
   function says(row, top) {
     const quote = (s) => `<code>${escape([...s].map(named).join(""))}</code>`;
-    const next = text[state.at + 1], bits = snippet.models[state.key].bits[state.at];
-    const self = Math.round(100 * row[state.at]);
-    let words = `Read so far: …${quote(text.slice(Math.max(0, state.at - 9), state.at + 1))}. `;
+    const bits = snippet.models[state.key].bits[state.at], self = percent(row[state.at]);
+    let words = `Read so far: … ${quote(text.slice(Math.max(0, state.at - 7), state.at + 1))}. `;
     if (top !== undefined) {
-      const share = Math.round(100 * row[top]), around = text.slice(Math.max(0, top - 5), top + 1);
-      words += `Layer ${state.layer + 1} looks most (${share}&nbsp;%) at the end of …${quote(around)}`;
-      words += state.at >= period && top === state.at - period ? ", <b>the same place in the first copy</b>" : state.at >= period && top === state.at - period + 1 ? ", <b>one past the same place in the first copy</b>" : "";
-      words += top + 1 <= state.at ? `, followed by ${quote(text[top + 1])}. ` : ". ";
-      if (self > 0) words += `${self}&nbsp;% stays with itself. `;
+      const again = state.at >= period;
+      words += `The ${escape(title(state.key))} looks at itself with ${self} and, of the rest, most at ${quote(text[top])}`;
+      words += again && top === state.at - period ? ", <b>the same place in the first saying</b>" : again && top === state.at - period + 1 ? ", <b>one past the same place in the first saying</b>" : "";
+      words += ` (${percent(row[top])})`;
+      words += top + 1 <= state.at ? `, which was followed by ${quote(text[top + 1])}. ` : ". ";
     }
-    words += `Next comes ${quote(next)}, to which the model gives ${(100 * 2 ** -bits).toFixed(bits > 6.6 ? 1 : 0)}&nbsp;% (${bits.toFixed(1)} bits).`;
-    $("attention-says").innerHTML = words;
+    const chance = 100 * 2 ** -bits;
+    $("attention-says").innerHTML = `${words}Next comes ${quote(text[state.at + 1])}; the model gives it ${chance.toFixed(chance < 1 ? 1 : 0)} % (${bits.toFixed(1)} bits).`;
   }
 
-  // How much of each layer's attention lies where a copy needs it, over the whole second line.
-  const percent = (v) => `${Math.round(100 * v)} %`;
-  $("attention-shares").innerHTML = `<thead><tr><th></th><th scope="col">same place</th><th scope="col">one past it</th></tr></thead><tbody>${models.map((m) => snippet.models[m.key].layers.map((l, i) => `<tr><th scope="row"><i class="key" style="--shade:var(--${m.key})"></i>${escape(m.name)}, layer ${i + 1}</th><td>${percent(l.place)}</td><td>${percent(l.after)}</td></tr>`).join("")).join("")}</tbody>`;
-
   function map(weights) {
-    const style = getComputedStyle(document.documentElement), hex = style.getPropertyValue(`--${state.key}`).trim();
+    const hex = getComputedStyle(document.documentElement).getPropertyValue(`--${state.key}`).trim();
     const rgb = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
     canvas.width = canvas.height = T;
     const context = canvas.getContext("2d"), image = context.createImageData(T, T);
     for (let i = 0; i < T * T; i++) {
-      const t = Math.floor(i / T), u = i % T, a = Math.sqrt(weights[i]);
-      const mine = t === state.at;
+      const t = Math.floor(i / T), u = i % T;
+      if (u > t) continue;
       image.data.set(rgb, 4 * i);
-      image.data[4 * i + 3] = u > t ? 0 : Math.max(mine ? 40 : 0, 255 * Math.min(1, 1.15 * a));
-      if (t === period || u === period) image.data[4 * i + 3] = Math.max(image.data[4 * i + 3], u > t ? 0 : 26);
+      image.data[4 * i + 3] = Math.max(t === state.at ? 46 : t === period || u === period ? 20 : 0, 255 * Math.min(1, 1.15 * Math.sqrt(weights[i])));
     }
     context.putImageData(image, 0, 0);
   }
 
-  Charts.choice($("attention-model"), models.map((m) => [m.key, m.name]), state.key, (key) => {
-    state.key = key;
-    state.layer = bestLayer(key);
-    draw();
-  });
+  const move = (to) => { state.at = Math.max(0, Math.min(T - 2, to)); draw(); };
   layer.oninput = () => { state.layer = layer.value - 1; draw(); };
-  at.oninput = () => { state.at = Number(at.value); draw(); };
-  const point = (event) => {
+  at.oninput = () => move(Number(at.value));
+  $("attention-text").onpointermove = $("attention-text").onpointerdown = (event) => {
     const i = document.elementFromPoint(event.clientX, event.clientY)?.dataset?.i;
-    if (i !== undefined && Number(i) < T - 1) { state.at = Number(i); draw(); }
+    if (i !== undefined) move(Number(i));
   };
-  $("attention-text").onpointermove = $("attention-text").onpointerdown = point;
   $("attention-text").onkeydown = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: period, ArrowUp: -period }[event.key];
     if (!step) return;
     event.preventDefault();
-    state.at = Math.max(0, Math.min(T - 2, state.at + step));
-    draw();
+    move(state.at + step);
   };
   canvas.onpointermove = (event) => {
     const place = canvas.getBoundingClientRect();
-    state.at = Math.max(0, Math.min(T - 2, Math.floor(((event.clientY - place.top) / place.height) * T)));
-    draw();
+    move(Math.floor(((event.clientY - place.top) / place.height) * T));
   };
-  draw();
+  open();
 })();

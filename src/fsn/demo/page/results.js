@@ -1,7 +1,24 @@
-// Loss curves and loss by copy depth.
+// Loss curves, the exercise's bars, and loss by copy depth.
 (() => {
-  const { models, depth, margins } = reportData, shade = (key) => `var(--${key})`;
+  const { exercise, models, depth, margins } = reportData, shade = (key) => `var(--${key})`;
 
+  // -- the exercise
+  Charts.line(document.getElementById("exercise-curves"), {
+    title: "Loss while training on letters", height: 300,
+    series: [
+      ...exercise.models.map((m) => ({ name: m.name, color: shade(m.key), width: 2.4, points: m.train })),
+      { name: "guessing", color: "var(--faint)", width: 1.4, dash: "5 4", hover: false, points: [[0, exercise.guess], [exercise.steps, exercise.guess]] },
+    ],
+    x: { label: "steps", min: 0, format: (v) => `step ${Charts.number(v, 0)}` },
+    y: { label: "bits per letter", min: 2, max: 5.2, digits: 2 },
+  });
+  Charts.bars(document.getElementById("exercise-bars"), {
+    title: "Bits per letter after training", height: 300, groups: ["new letters", "copied letters"],
+    series: exercise.models.map((m) => ({ name: m.name, color: shade(m.key), values: [m.new_bits, m.copied_bits], label: true })),
+    rules: [exercise.guess], y: { label: "bits per letter", zero: true, digits: 2 },
+  });
+
+  // -- the text
   const chart = Charts.line(document.getElementById("curves"), curveSpec("steps"));
   Charts.choice(document.getElementById("curve-axis"), [["steps", "per step"], ["seconds", "per second"]], "steps", (axis) => chart.update(curveSpec(axis)));
 
@@ -35,7 +52,7 @@
     note.textContent = about[view];
     const series = view === "loss"
       ? models.map((m) => ({ name: m.name, color: shade(m.key), values: m.depth }))
-      : models.filter((m) => margins[m.key]).map((m) => ({ name: m.name, color: shade(m.key), always: true, values: margins[m.key].bins.margin, low: margins[m.key].bins.low, high: margins[m.key].bins.high }));
+      : models.filter((m) => margins[m.key]).map((m) => ({ name: m.name, color: shade(m.key), values: margins[m.key].bins.margin, low: margins[m.key].bins.low, high: margins[m.key].bins.high }));
     return {
       title: "Loss by copy depth", height: 340, series, groups: depth.bins,
       notes: depth.tokens.map((n) => Charts.number(n, 0)), titles: depth.bins.map((b, i) => `copy depth ${b} · ${Charts.number(depth.tokens[i], 0)} characters`),
