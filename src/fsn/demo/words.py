@@ -123,7 +123,7 @@ def attention(findings: dict[str, Any], act: str) -> str:
     if strongest < 2 * top["chance"]:
         return (
             "no layer of the FSN looks at the same place in the first saying much more than chance would have it: "
-            "it lives on what is near, and has not learnt to find the place yet"
+            "it has not learnt to find the place yet"
         )
     where = (
         "the same place in the first saying" if top["place"] >= top["after"] else "the place just after it"
