@@ -157,4 +157,5 @@ def _watch_plain(plan: Plan, over: threading.Event) -> None:
                 now = standing(entry)
                 words = f" ({now.words()})" if now.words() else ""
                 parts.append(f"{name} {now.step:,} of {act.steps:,}{words}")
-        print("; ".join(parts), file=sys.stderr, flush=True)
+        if parts:
+            print("; ".join(parts), file=sys.stderr, flush=True)
