@@ -36,7 +36,9 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("fsn.train.commands", "evaluate", "validation or test loss of a run"),
     "generate": Command("fsn.train.commands", "generate", "let a trained model continue a text"),
     "sweep": Command("fsn.train.commands", "sweep", "carry out a list of runs"),
-    "reproduce": Command("fsn.paper.command", "reproduce", "the paper's tables, figures and claims beside ours"),
+    "reproduce": Command(
+        "fsn.paper.command", "reproduce", "the paper's tables, figures and claims beside ours"
+    ),
     "archive": Command("fsn.paper.command", "archive", "keep a run in results/"),
 }
 
