@@ -268,8 +268,8 @@ def softmax_backward(
     last = r0 + nr
     grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
     ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
-    single = last <= 2048
-    columns = power_of_two(last) if single else 1024
+    single = last <= tiles.ROW
+    columns = power_of_two(last) if single else tiles.PIECE
     r = max(1, 1024 // columns)
     softmax_backward_kernel[(triton.cdiv(nr, r), batch)](
         attention, own, grad, turn, tau, ds, length, tp, r0, nr, last, r, columns, single, law.drift

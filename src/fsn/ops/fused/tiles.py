@@ -14,6 +14,10 @@ BLOCK = 64
 CHUNK = 1024
 """Longer sequences take this many query rows at a time: attention is (B, 1024, T), never (B, T, T)."""
 
+ROW = 2048
+"""A row of attention up to this long passes the softmax's backward pass in one piece, a longer one in PIECEs."""
+PIECE = 1024
+
 
 @dataclass(frozen=True)
 class Tile:
