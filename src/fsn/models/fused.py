@@ -32,8 +32,7 @@ def serves(config: Config, device: torch.device) -> bool:
         and not config.dropout_attention
         and not config.dropout_hidden
         and config.feedforward != "none"
-        and config.vocab_size <= 2048
-        and config.k <= 2048
+        and max(config.vocab_size, config.k) <= fused.WIDEST
         and fused.available(device)
     )
 

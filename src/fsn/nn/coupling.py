@@ -116,11 +116,6 @@ class FrustratedCoupling(nn.Module):
         scores = ops.coherence_scores(theta, gate_q, gate_k, self.rates, tau, self.round_scores)
         attention = ops.causal_softmax(probe("scores", scores))
         attention = probe("attention", ops.dropout(attention, self.dropout, key, self.site))
-        if probe.active:
-            field = probe("fields", ops.fields(theta, kernel.w0, kernel.w1, spec.harmonics))
-            pull = ops.contract_fields(theta, ops.aggregate_fields(attention, field))
-            constant = ops.drift(attention, kernel.w0, kernel.w1, spec.frame)
-            update = pull if constant is None else pull + constant
-        else:
-            update = ops.coupling(theta, attention, kernel.w0, kernel.w1, spec.harmonics, spec.frame)
+        field = probe("fields", ops.fields(theta, kernel.w0, kernel.w1, spec.harmonics))
+        update = ops.coupling(theta, attention, kernel.w0, kernel.w1, spec.harmonics, spec.frame, field)
         return gate_v * probe("coupling", update)

@@ -110,6 +110,7 @@ def coupling(
     w1: Pair | None,
     harmonics: int,
     frame: str = "co-rotating",
+    field: Tensor | None = None,
 ) -> Tensor:
     """The update direction a_t (equation 2), in either frame.
 
@@ -117,10 +118,13 @@ def coupling(
 
     The sum runs over strictly earlier positions; what the diagonal adds is in :func:`drift`. Position u
     contributes its successor only for u + 1 ≤ t, so the law is causal. Memory is O(T² + T·N·k).
+    ``field`` takes the place of the fields made from θ and the coefficients.
 
-    theta: (B, T, k), attention: (B, T, T) -> (B, T, k)
+    theta: (B, T, k), attention: (B, T, T), field: (B, T, N, 2, k) -> (B, T, k)
     """
-    total = aggregate_fields(attention, fields(theta, w0, w1, harmonics))
+    if field is None:
+        field = fields(theta, w0, w1, harmonics)
+    total = aggregate_fields(attention, field)
     pull = contract_fields(theta, total)
     constant = drift(attention, w0, w1, frame)
     return pull if constant is None else pull + constant

@@ -16,6 +16,9 @@ import warnings
 import torch
 from torch import Tensor
 
+WIDEST = 2048
+"""Most phases, and most symbols, that a kernel holds in one row."""
+
 
 @functools.cache
 def _triton_works() -> bool:
@@ -50,4 +53,4 @@ def compute_dtype(tensor: Tensor) -> torch.dtype | None:
     return torch.bfloat16 if torch.get_autocast_dtype(kind) == torch.bfloat16 else None
 
 
-__all__ = ["available", "compute_dtype", "interpreting"]
+__all__ = ["WIDEST", "available", "compute_dtype", "interpreting"]

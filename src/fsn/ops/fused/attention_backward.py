@@ -10,15 +10,23 @@ from .common import COUNTS, sigmoid, sincos
 
 
 @triton.jit
-def attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT: tl.constexpr):
-    """One tile of dA: dG·F, and the drift's share: below the diagonal in the co-rotating frame, on it at rest."""
+def attention_tile(
+    a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see.
+
+    dA is dG·F and the drift's share: below the diagonal in the co-rotating frame, on it at rest.
+    """
+    inside = written & (cols < LAST)[None, :]
+    a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+    a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
     grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
     if DRIFT == 2:
         grad -= turn[:, None]
     grad = tl.where(cols[None, :] < rows[:, None], grad, 0.0)
     if DRIFT == 1:
         grad = tl.where(cols[None, :] == rows[:, None], turn[:, None], grad)
-    return grad
+    return a, grad, inside
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -45,10 +53,7 @@ def softmax_backward_kernel(
     u = tl.arange(0, BN)
     kind = ds_ptr.dtype.element_ty
     if SINGLE:
-        inside = written & (u < LAST)[None, :]
-        a = tl.load(a_ptr + line * TP + u[None, :], mask=inside, other=0.0).to(tl.float32)
-        a = tl.where(u[None, :] == rows[:, None], own[:, None], a)
-        grad = attention_gradient(grad_ptr, line, u, rows, inside, turn, LAST, DRIFT)
+        a, grad, inside = attention_tile(a_ptr, grad_ptr, line, u, rows, written, own, turn, TP, LAST, DRIFT)
         delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
         tl.store(
             ds_ptr + line * LAST + u[None, :], (a * (grad - delta[:, None]) * inv_tau).to(kind), mask=inside
@@ -58,19 +63,17 @@ def softmax_backward_kernel(
         weight = tl.zeros((R,), tl.float32)
         for u0 in range(0, LAST, BN):
             cols = u0 + u
-            inside = written & (cols < LAST)[None, :]
-            a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-            a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
-            grad = attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT)
+            a, grad, _ = attention_tile(
+                a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT
+            )
             total += tl.sum(a * grad, axis=1)
             weight += tl.sum(a, axis=1)
         delta = total / tl.maximum(weight, 1e-30)
         for u0 in range(0, LAST, BN):
             cols = u0 + u
-            inside = written & (cols < LAST)[None, :]
-            a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-            a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
-            grad = attention_gradient(grad_ptr, line, cols, rows, inside, turn, LAST, DRIFT)
+            a, grad, inside = attention_tile(
+                a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT
+            )
             ds = a * (grad - delta[:, None]) * inv_tau
             tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(kind), mask=inside)
 

@@ -52,10 +52,6 @@ def power_of_two(n: int) -> int:
     return max(16, triton.next_power_of_2(n))
 
 
-def tl_type(dtype: torch.dtype) -> Any:
-    return {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}[dtype]
-
-
 def mm(a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     """a @ b for matrices or batches of them, accumulated in float32, written in ``out_dtype``."""
     if out_dtype is None or out_dtype == a.dtype:

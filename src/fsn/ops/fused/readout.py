@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .common import COUNTS, ONES, mm, pack, power_of_two, round_up, unpack
 
-MOST_SYMBOLS = 2048
 R = 4
 ROWS = 32
 
