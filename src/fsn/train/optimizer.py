@@ -7,6 +7,8 @@ gradients in one message. The modules keep their parameters: each is a view into
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import torch
 from torch import Tensor, nn
 
@@ -47,6 +49,8 @@ class FlatParameters:
             p.data = view
             p.grad = self.view(self.gradient, name)
         self.parameters = dict(named)
+        self.places = {p.data_ptr(): self.view(self.gradient, n) for n, p in named if p.numel()}
+        """For a backward pass that writes gradients itself: address of a parameter -> its part of ``gradient``."""
 
     def view(self, vector: Tensor, name: str) -> Tensor:
         """The part of ``vector`` that belongs to parameter ``name``, in its shape."""
@@ -62,12 +66,19 @@ class FlatParameters:
             p.grad = None
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """Bring the gradients of a backward pass into the vector, in as few copies as there can be."""
+    def collect(self, written: Set[int] = frozenset()) -> None:
+        """Bring the gradients of a backward pass into the vector, in as few copies as there can be.
+
+        ``written``: addresses of the parameters whose gradient the pass put into the vector itself. What autograd
+        brings for one of them comes from another use of it, and is added.
+        """
         views, found = [], []
         for name, p in self.parameters.items():
             view = self.view(self.gradient, name)
-            if p.grad is None:
+            if p.data_ptr() in written:
+                if p.grad is not None:
+                    view.add_(p.grad)
+            elif p.grad is None:
                 view.zero_()
             elif p.grad.data_ptr() != view.data_ptr():
                 views.append(view)
@@ -108,7 +119,8 @@ class Optimizer:
         self.flat, self.clip, self.recipe = flat, recipe.clip, recipe
         device = flat.values.device
         cuda = device.type == "cuda"
-        self._one_pass = cuda and fused.available(device)
+        self.fused = fused.available(device)
+        """Whether :meth:`finish` can run."""
         self._parameter = nn.Parameter(flat.values, requires_grad=True)
         self._parameter.grad = flat.gradient
         self.lr: Tensor | float = torch.tensor(recipe.lr, device=device) if cuda else recipe.lr
@@ -128,6 +140,12 @@ class Optimizer:
         self._adamw.grad_scale = self._scale  # type: ignore[attr-defined]
         self._adamw.found_inf = self.broken  # type: ignore[attr-defined]
         self._make_state()
+        if self.fused:
+            from ..ops.fused.adamw import parts
+
+            self._norm = torch.zeros((), device=device)
+            self._sums = torch.zeros(parts(flat.gradient.numel()), device=device)
+            self._lr = torch.as_tensor(self.lr, dtype=torch.float32, device=device)
 
     def _make_state(self) -> None:
         """Let AdamW allocate its moments now (a graph needs their addresses), without moving a weight."""
@@ -150,20 +168,28 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, norm: Tensor) -> None:
-        if self._one_pass:
-            from ..ops.fused.adamw import adamw
-
-            r = self.recipe
-            assert isinstance(self.lr, Tensor)
-            self.steps.add_(1.0 - self.broken)
-            adamw(
-                self.flat.values, self.flat.gradient, self.moment, self.square, norm, self.steps, self.broken,
-                self.lr, r.clip, r.beta1, r.beta2, r.eps, r.weight_decay,
-            )  # fmt: skip
-            return
+        """Clip and move the weights by the library's kernels; ``broken`` covers this step already."""
         if self.clip > 0:
             self._scale.copy_(((norm + 1e-6) / self.clip).clamp_(min=1.0))
         self._adamw.step()
+
+    @torch.no_grad()
+    def finish(self, loss: Tensor, ring: Tensor, counters: Tensor) -> None:
+        """All that follows the gradient, in three kernels: norm, checks, clipping, AdamW, and counting.
+
+        Leaves (loss, norm) in slot step % len(ring) of ``ring`` and adds one to each of ``counters`` (position,
+        dropout counter, step). From a loss or norm that is not finite on, ``broken`` is 1 and nothing moves.
+        """
+        from ..ops.fused import adamw as kernels
+
+        flat, r = self.flat, self.recipe
+        kernels.squares(flat.gradient, self._sums)
+        kernels.adamw(
+            flat.values, flat.gradient, self.moment, self.square,
+            self._sums, loss, self._norm, self.steps, self.broken, self._lr,
+            r.clip, r.beta1, r.beta2, r.eps, r.weight_decay,
+        )  # fmt: skip
+        kernels.count(loss, self._norm, self.broken, self.steps, ring, counters)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments, parameter by parameter, and the number of steps."""

@@ -68,9 +68,10 @@ class Stepper:
         )  # in the epoch, for dropout, in the run
         self.ring = torch.zeros(RING, 2, device=self.device)
         self._slots = torch.arange(RING, device=self.device)[:, None]
-        self._rows = {
-            b: self._offsets(b) for b in {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
-        }
+        self._fused = self.optimizer.fused
+        batches = {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
+        self._rows = {b: self._offsets(b) for b in batches}
+        self._shares = {b: self._share(b) for b in batches}
         self._loss: Callable[..., Tensor] = model.loss  # type: ignore[assignment]
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._ready = False
@@ -85,6 +86,11 @@ class Stepper:
         rows = self.world.rows(batch)
         return torch.arange(rows.start, rows.stop, device=self.device)
 
+    def _share(self, batch: int) -> Tensor:
+        """The derivative of the mean loss by the loss of each of this process's predictions."""
+        ones = torch.ones(len(self.world.rows(batch)), self.recipe.predictions, device=self.device)
+        return ones / (batch * self.recipe.predictions)
+
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
 
@@ -97,6 +103,13 @@ class Stepper:
     # -- the step ------------------------------------------------------------------------------------------
 
     def _gather(self, batch: int) -> tuple[Tensor, Tensor]:
+        if self._fused:
+            from ..ops.fused.gather import gather
+
+            w, rows = self.windows, self.world.rows(batch)
+            return gather(
+                self.counters, self.order, w.tokens, self.recipe.batch_size, rows, w.stride, w.length
+            )
         places = self.position * self.recipe.batch_size + self._rows[batch]
         text = self.windows.gather(self.order.index_select(0, places))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
@@ -116,13 +129,31 @@ class Stepper:
         key = DropoutKey(self.counter, rows.start)
         with autocast(self.recipe.precision, self.device):
             losses = loss_function(tokens, targets, dropout_key=key)
-        loss = losses.sum() / (batch * self.recipe.predictions)
-        loss.backward()
+        if self._fused:
+            self._backward_fused(losses, batch)
+            return
+        torch.autograd.backward(losses, self._shares[batch])
         self.flat.collect()
-        self.flat.spare[0].copy_(loss.detach())
+        self.flat.spare[0].copy_(losses.detach().sum() / (batch * self.recipe.predictions))
+
+    def _backward_fused(self, losses: Tensor, batch: int) -> None:
+        """The same, with the loss added up beside the backward pass, which may write gradients to their place."""
+        from ..ops.fused import ledger
+        from ..ops.fused.adamw import mean
+        from ..ops.fused.common import Aside
+
+        with ledger.writing(self.flat.places, self.device) as book:
+            book.keep.append(losses)
+            with Aside(self.device):
+                mean(losses.detach(), self.flat.spare, batch * self.recipe.predictions)
+            torch.autograd.backward(losses, self._shares[batch])
+        self.flat.collect(book.written)
 
     @torch.no_grad()
     def _update(self) -> None:
+        if self._fused:
+            self.optimizer.finish(self.flat.spare, self.ring, self.counters)
+            return
         loss, norm = self.flat.spare[0], self.optimizer.norm()
         broken = self.optimizer.broken
         broken.copy_(torch.maximum(broken, (~torch.isfinite(loss + norm)).to(broken.dtype)))
@@ -171,6 +202,7 @@ class Stepper:
     def _warm_up(self, full: bool) -> None:
         batch = self.batch_at(0)
         here = self.counters.clone()
+        here[0] = 0  # the first batch: the next may be the last, with fewer windows than a full one
 
         def once() -> None:
             self.counters.copy_(here)
