@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -38,6 +38,13 @@ class Check:
                     beyond = f"{name} off by {error:.1e}, reference by {reference:.1e}"
                     self.failed = f"{self.path} path in {precision}: {beyond}"
         return self
+
+    def joined(self, other: Check | None) -> Check:
+        """With what another check of the same model has found."""
+        if other is None:
+            return self
+        errors = {p: self.errors.get(p, {}) | other.errors.get(p, {}) for p in self.errors | other.errors}
+        return Check(other.path, errors, self.failed or other.failed)
 
 
 @contextlib.contextmanager
@@ -108,7 +115,13 @@ def scatter(model: FSN) -> None:
             parameter.copy_(1.0 + 0.2 * noise.tanh())
 
 
-def check_fused(config: Config, positions: int, device: torch.device, layers: int = 2) -> Check:
+def check_fused(
+    config: Config,
+    positions: int,
+    device: torch.device,
+    layers: int = 2,
+    precisions: Iterable[str] = tuple(TOLERANCE),
+) -> Check:
     """A model of this width, ``layers`` deep, against float64; the reference path has nothing to be checked."""
     torch.manual_seed(0)
     model = build_from_config(config).to(device).eval()
@@ -122,7 +135,7 @@ def check_fused(config: Config, positions: int, device: torch.device, layers: in
     with exact_products():
         with reference_path():
             exact = losses_and_gradient(copy.deepcopy(model).double(), tokens, targets, "fp64")
-        for precision in TOLERANCE:
+        for precision in precisions:
             found = losses_and_gradient(model, tokens, targets, precision)
             with reference_path():
                 plain = losses_and_gradient(model, tokens, targets, precision)
@@ -144,3 +157,19 @@ def check_compiled(
     plain = losses_and_gradient(model, tokens, targets, precision, key)
     found = losses_and_gradient(model, tokens, targets, precision, key, compiled)
     return Check("compiled", {precision: compare(found, plain, exact)}).judge()
+
+
+@torch.no_grad()
+def check_compiled_losses(
+    model: LanguageModel, compiled: Callable[..., Tensor], tokens: Tensor, targets: Tensor, precision: str
+) -> Check:
+    """The same for an evaluation step, which has losses only."""
+
+    def losses(function: Callable[..., Tensor], precision: str) -> Tensor:
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            return function(tokens, targets)
+
+    with exact_products():
+        exact = losses(model.loss, "fp32")
+    errors = [relative(losses(function, precision), exact) for function in (compiled, model.loss)]
+    return Check("compiled", {precision: {"evaluation losses": errors}}).judge()

@@ -1,4 +1,8 @@
-"""Time and memory of one model at one size: the training step and the evaluation step."""
+"""Time and memory of one model at one size: the training step and the evaluation step.
+
+A step is made ready first (built, compiled, captured, run once), then timed. ``warm.py`` makes the same steps
+ready in other processes and throws them away, for the compiled kernels that they leave in the caches.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from benchmarks import floor, gate
 from benchmarks.floor import Ceilings, Work
+from benchmarks.gate import Check
 from fsn.data import Windows
 from fsn.models import Config, build_from_config
 from fsn.ops import DropoutKey
@@ -27,6 +32,46 @@ STRIDE = 64
 BLOCKS = 7
 STEPS = 2000
 """The most steps that any measurement takes: the text is long enough for them."""
+
+Part = Literal["training", "evaluation"]
+PARTS: tuple[Part, ...] = ("training", "evaluation")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row of the table. Windows of ``length`` have length − 1 predictions."""
+
+    model: str
+    size: str
+    length: int
+    batch: int
+    config: Config
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}-{self.size}"
+
+    def __str__(self) -> str:
+        return f"{self.name} at T = {self.length}"
+
+    def recipe(self, device: torch.device) -> Recipe:
+        """The paper's, with the engine and the precision that this model would train with here."""
+        engine = choose_engine("auto", device, self.config)
+        precision: Any = "bf16" if device.type == "cuda" else "fp32"
+        return Recipe(batch_size=self.batch, length=self.length, precision=precision, engine=engine)
+
+
+@dataclass
+class Ready:
+    """A step that has run once: ``run(n)`` starts n more."""
+
+    run: Callable[[int], None]
+    check: Callable[[], Check | None]
+    """Compares what was compiled with what was not; None where nothing was."""
+    first_step_s: float
+    """Seconds to compile, capture and run once; with warm caches there is little left to compile."""
+    held: float
+    """Gigabytes that the device held before."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +121,14 @@ def fresh(device: torch.device) -> float:
     return torch.cuda.memory_allocated(device) / 1e9
 
 
+def compiled_graphs() -> dict[str, int]:
+    """How many graphs this process has found in the compile cache, and how many it had to compile."""
+    if "torch._dynamo" not in sys.modules:
+        return {"found": 0, "compiled": 0}
+    count = sys.modules["torch._dynamo.utils"].counters["aot_autograd"]
+    return {"found": count["autograd_cache_hit"], "compiled": count["total"] - count["autograd_cache_hit"]}
+
+
 def text(windows: int, length: int, device: torch.device) -> Windows:
     """Random symbols: a step costs the same whatever the text says."""
     generator = torch.Generator().manual_seed(0)
@@ -83,48 +136,56 @@ def text(windows: int, length: int, device: torch.device) -> Windows:
     return Windows(symbols.to(device), length, STRIDE)
 
 
-def measure(
-    config: Config, length: int, batch: int, device: torch.device, ceilings: Ceilings, seconds: float
-) -> dict[str, Any]:
-    """Check, then time; a path that fails its check gets no time. Windows of ``length`` have length − 1 predictions."""
+def measure(case: Case, device: torch.device, ceilings: Ceilings, seconds: float) -> dict[str, Any]:
+    """Check, then time; a path that fails its check gets no time."""
     start = time.perf_counter()
-    engine = choose_engine("auto", device, config)
-    precision: Any = "bf16" if device.type == "cuda" else "fp32"
-    recipe = Recipe(batch_size=batch, length=length, precision=precision, engine=engine)
-    row: dict[str, Any] = {"engine": engine, "precision": precision, "batch": batch, "length": length}
+    recipe = case.recipe(device)
+    row: dict[str, Any] = {"model": case.model, "size": case.size, "length": case.length, "batch": case.batch}
+    row |= {"engine": recipe.engine, "precision": recipe.precision}
     fresh(device)
-    check = gate.check_fused(config, length - 1, device)
-    row["check"] = asdict(check)
-    if check.failed:
-        return row | {"seconds": time.perf_counter() - start}
+    check = gate.check_fused(case.config, case.length - 1, device)
+    parts: dict[str, Any] = {}
     with numerics(recipe, device):
-        trained = _training(config, recipe, device, seconds)
-        check = trained.pop("check") or check
-        row["check"] = asdict(check)
-        if check.failed:
-            return row | {"seconds": time.perf_counter() - start}
-        row["training"] = trained | _share(floor.training(config, batch, length - 1), ceilings, trained["ms"])
-        evaluated = _evaluation(config, recipe, device, seconds)
-        row["evaluation"] = evaluated | _share(
-            floor.evaluation(config, batch, length - 1), ceilings, evaluated["ms"]
-        )
-    for part in ("training", "evaluation"):
-        row[part]["mtok_per_s"] = batch * (length - 1) / row[part]["ms"] / 1e3
+        for part in PARTS:
+            if check.failed:
+                break
+            parts[part], compiled = _time(case, recipe, part, device, ceilings, seconds)
+            check = check.joined(compiled)
+    row["check"] = asdict(check)
+    if not check.failed:
+        row |= parts
     return row | {"seconds": time.perf_counter() - start}
 
 
-def _share(work: Work, ceilings: Ceilings, ms: float) -> dict[str, Any]:
+def _time(
+    case: Case, recipe: Recipe, part: Part, device: torch.device, ceilings: Ceilings, seconds: float
+) -> tuple[dict[str, Any], Check | None]:
+    before = compiled_graphs()
+    ready = make_ready(case.config, recipe, part, device)
+    timing = time_blocks(ready.run, device, seconds)
+    memory = peak_memory_gb(device) - ready.held
+    work: Work = getattr(floor, part)(case.config, case.batch, case.length - 1)
     least = work.floor_ms(ceilings)
-    return {
+    found = asdict(timing) | {
+        "mtok_per_s": case.batch * (case.length - 1) / timing.ms / 1e3,
+        "memory_gb": memory,
+        "first_step_s": ready.first_step_s,
+        "graphs": {name: n - before[name] for name, n in compiled_graphs().items()},
         "gflop": work.flops / 1e9,
         "gbyte": work.bytes / 1e9,
         "floor_ms": least,
         "floor": work.limit(ceilings),
-        "share_of_floor": least / ms,
+        "share_of_floor": least / timing.ms,
     }
+    return found, ready.check()
 
 
-def _training(config: Config, recipe: Recipe, device: torch.device, seconds: float) -> dict[str, Any]:
+def make_ready(config: Config, recipe: Recipe, part: Part, device: torch.device) -> Ready:
+    """Build, compile, capture and run once; call it under ``numerics``."""
+    return (_training if part == "training" else _evaluation)(config, recipe, device)
+
+
+def _training(config: Config, recipe: Recipe, device: torch.device) -> Ready:
     """The trainer's own step: gather, forward, backward, clip, AdamW; on a GPU as one graph."""
     windows = text(
         recipe.batch_size * STEPS if device.type == "cuda" else 64 * recipe.batch_size, recipe.length, device
@@ -135,7 +196,7 @@ def _training(config: Config, recipe: Recipe, device: torch.device, seconds: flo
     stepper = Stepper(model, windows, recipe, World(device=device))
     stepper.set_order(torch.randperm(len(windows)))
     stepper.set_place(0, 0)
-    first = time.perf_counter()
+    start = time.perf_counter()
     stepper.prepare()
     place = 0
 
@@ -147,48 +208,60 @@ def _training(config: Config, recipe: Recipe, device: torch.device, seconds: flo
         stepper.run(steps, place)
         place += steps
 
-    run(1)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    first = time.perf_counter() - first
-    timing = time_blocks(run, device, seconds)
-    peak = peak_memory_gb(device) - held
-    check = None
-    if recipe.engine.startswith("compile"):
+    def check() -> Check | None:
+        if not recipe.engine.startswith("compile"):
+            return None
         stepper.set_place(0, 0)
         tokens, targets = stepper._gather(recipe.batch_size)
         key = DropoutKey(stepper.counter, 0)
-        check = gate.check_compiled(model, stepper._loss, tokens, targets, recipe.precision, key)
-    return asdict(timing) | {"memory_gb": peak, "first_step_s": first, "check": check}
+        return gate.check_compiled(model, stepper._loss, tokens, targets, recipe.precision, key)
+
+    run(1)
+    _wait(device)
+    return Ready(run, check, time.perf_counter() - start, held)
 
 
-def _evaluation(config: Config, recipe: Recipe, device: torch.device, seconds: float) -> dict[str, Any]:
+def _evaluation(config: Config, recipe: Recipe, device: torch.device) -> Ready:
     """The losses of a batch without gradients: gather and forward; on a GPU as one graph."""
     windows = text(recipe.batch_size, recipe.length, device)
     held = fresh(device)
     torch.manual_seed(0)
     model = build_from_config(config).to(device).eval()
-    loss: Callable[..., Tensor] = model.loss
-    if recipe.engine.startswith("compile"):
-        loss = torch.compile(model.loss, dynamic=False)
+    compiled = recipe.engine.startswith("compile")
+    loss: Callable[..., Tensor] = torch.compile(model.loss, dynamic=False) if compiled else model.loss
     index = torch.arange(recipe.batch_size, device=device)
     total = torch.zeros((), dtype=torch.float64, device=device)
 
+    def gathered() -> tuple[Tensor, Tensor]:
+        batch = windows.gather(index)
+        return batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+
     @torch.no_grad()
     def once() -> None:
-        batch = windows.gather(index)
         with autocast(recipe.precision, device):
-            total.add_(loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()).double().sum())
+            total.add_(loss(*gathered()).double().sum())
 
+    def check() -> Check | None:
+        assert torch.isfinite(total)
+        if not compiled:
+            return None
+        return gate.check_compiled_losses(model, loss, *gathered(), recipe.precision)
+
+    start = time.perf_counter()
     step = _graph(once, device) if recipe.engine.endswith("graph") else once
 
     def run(steps: int) -> None:
         for _ in range(steps):
             step()
 
-    timing = time_blocks(run, device, seconds)
-    assert torch.isfinite(total)
-    return asdict(timing) | {"memory_gb": peak_memory_gb(device) - held}
+    run(1)
+    _wait(device)
+    return Ready(run, check, time.perf_counter() - start, held)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _graph(action: Callable[[], None], device: torch.device) -> Callable[[], None]:

@@ -3,12 +3,13 @@
     python -m benchmarks.step                 # everything: five models, two sizes, three lengths (minutes)
     python -m benchmarks.step --quick         # 1m and T = 256 only
     python -m benchmarks.step --models fsn transformer --sizes 8m --lengths 512
+    python -m benchmarks.step --seconds 200   # the most telling rows first; what does not fit is named
 
-Everything is measured in one process. First each path is checked against the reference (``gate.py``): one
-that fails gets no time, and the command ends with an error. Then the trainer's own step (gather, forward,
-backward, clip, AdamW) and an evaluation step are timed with the device's clock over replays of a CUDA
-graph; the transformer's graph is of compiled kernels. Tokens per step are the same at every length.
-``floor.py`` says what the floor is.
+Everything is measured in one process, after other processes have filled the compile caches (``warm.py``). Each
+path is checked against the reference (``gate.py``): one that fails gets no time, and the command ends with an
+error. Then the trainer's own step (gather, forward, backward, clip, AdamW) and an evaluation step are timed
+with the device's clock over replays of a CUDA graph; the transformer's graph is of compiled kernels. Tokens
+per step are the same at every length. ``floor.py`` says what the floor is.
 
 Without a GPU a tiny version runs on the CPU, with the same columns: it shows that things work, not how fast.
 """
@@ -25,11 +26,12 @@ from typing import Any
 import torch
 
 from benchmarks.floor import Ceilings, measure_ceilings
-from benchmarks.measure import SYMBOLS, measure
+from benchmarks.measure import PARTS, SYMBOLS, Case, measure
+from benchmarks.warm import default_workers, plan_jobs, share_caches, warm
 from fsn.errors import UserError
 from fsn.io import write_text_atomic
-from fsn.models import Config, preset
-from fsn.train.environment import environment
+from fsn.models import preset
+from fsn.train.environment import describe_device, environment
 from fsn.train.world import World, choose_device
 
 MODELS = ("fsn", "transformer", "fsn-nophase", "fsn-mf", "kuramoto")
@@ -42,9 +44,11 @@ TINY = {"fsn": {"k": 24, "layers": 2}, "transformer": {"width": 24, "layers": 2}
 """What the run on a CPU takes instead."""
 RESULTS = Path(__file__).parent / "results"
 HEADER = (
-    f"{'model':<18}{'T':>5}{'batch':>6} │{'train ms':>9}{'Mtok/s':>8}{'GB':>7}{'floor':>7}"
-    f" │{'eval ms':>9}{'Mtok/s':>8}{'GB':>7}{'floor':>7} │{'1st step':>9}  check"
+    f"{'model':<18}{'T':>5}{'batch':>6} │{'train ms':>9}{'±':>6}{'Mtok/s':>8}{'GB':>7}{'floor':>7}"
+    f" │{'eval ms':>9}{'±':>6}{'Mtok/s':>8}{'GB':>7}{'floor':>7} │{'1st step':>9}  check"
 )
+SECONDS = 0.4
+"""Of timed work in each part of a row, on a GPU."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,32 +57,31 @@ def main(arguments: list[str] | None = None) -> int:
         return redraw(options.redraw)
     try:
         device = choose_device("auto")
-        results = run(options, device)
+        path = options.json or (default_path(device) if device.type == "cuda" and whole(options) else None)
+        results = run(options, device, path)
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    path = options.json or (default_path(results) if device.type == "cuda" and whole(options) else None)
     if path is not None:
-        write_text_atomic(path, json.dumps(results, indent=1) + "\n")
         print(f"raw numbers: {path}")
         figure(results, path)
-    failed = [
+    wrong = [
         f"{r['model']}-{r['size']} at T = {r['length']}" for r in results["rows"] if r["check"]["failed"]
     ]
-    if failed:
-        print(f"failed the check, and so got no time: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    if wrong:
+        print(f"failed the check, and so got no time: {', '.join(wrong)}", file=sys.stderr)
+    return 1 if wrong or results["failed"] else 0
 
 
 def whole(options: argparse.Namespace) -> bool:
     """Whether everything was asked for: such a run replaces the numbers in the repository."""
-    restricted = options.quick or options.sizes or options.lengths or options.budget_seconds
+    restricted = options.quick or options.sizes or options.lengths or options.seconds is not None
     return not restricted and list(options.models) == list(MODELS)
 
 
-def default_path(results: dict[str, Any]) -> Path:
+def default_path(device: torch.device) -> Path:
     """One file for each kind of device."""
-    return RESULTS / f"step-{results['environment']['device'].lower().replace(' ', '-')}.json"
+    return RESULTS / f"step-{describe_device(device).lower().replace(' ', '-')}.json"
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -91,17 +94,26 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--json",
         type=Path,
         default=None,
-        help="write raw numbers here, a figure beside them (a whole run on a GPU: benchmarks/results)",
+        help="write raw numbers here after every row, a figure beside them (a whole run on a GPU: benchmarks/results)",
     )
     parser.add_argument(
-        "--budget-seconds", type=float, default=None, help="skip what no longer fits, and say so"
+        "--seconds",
+        type=float,
+        default=None,
+        help="skip rows that no longer fit, long windows of large models first, and say so",
+    )
+    parser.add_argument(
+        "--warm-jobs",
+        type=int,
+        default=None,
+        help="processes that fill the compile caches first; 0 for none (default: all cores but two, at most 14)",
     )
     parser.add_argument("--redraw", type=Path, default=None, help="only draw the figure of a JSON file again")
     return parser.parse_args(arguments)
 
 
-def run(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Measure what was asked for, line by line; what was found as a plain dict."""
+def run(options: argparse.Namespace, device: torch.device, path: Path | None = None) -> dict[str, Any]:
+    """Measure what was asked for, line by line; what was found as a plain dict, in ``path`` after every line."""
     started = time.perf_counter()
     gpu = device.type == "cuda"
     if not gpu:
@@ -110,52 +122,87 @@ def run(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
         )
     plan = combinations(options, gpu)
     about = environment(World(device=device))
+    print(f"{about['device']}, torch {torch.__version__}, triton {about['packages']['triton']}", flush=True)
+    warmth = fill_caches(options, plan, device)
+    cold = warmth["cold"] if warmth else []
     ceilings = measure_ceilings(device)
-    print(f"{about['device']}, torch {torch.__version__}, triton {about['packages']['triton']}")
     print(
         f"ceilings: {ceilings.flops / 1e12:.3g} TFLOP/s ({ceilings.product}), "
         f"{ceilings.bandwidth / 1e12:.3g} TB/s (copy, read and write)"
     )
     print(HEADER, flush=True)
+    results: dict[str, Any] = {"environment": about, "ceilings": vars_of(ceilings), "warm_up": warmth}
     rows: list[dict[str, Any]] = []
     skipped: list[str] = []
-    longest: dict[str, float] = {}
-    for model, size, length, batch, config in plan:
-        name = f"{model}-{size}"
-        left = (
-            None
-            if options.budget_seconds is None
-            else options.budget_seconds - (time.perf_counter() - started)
+    failed: list[str] = []
+
+    def store(left: list[Case]) -> None:
+        results.update(
+            rows=rows,
+            ratios=ratios(rows),
+            skipped=skipped,
+            failed=failed,
+            left=[str(case) for case in left],
+            seconds=time.perf_counter() - started,
         )
-        kind = "transformer" if model == "transformer" else "fsn"
-        if left is not None and left < longest.get(kind, 0.0):
-            skipped.append(f"{name} at T = {length}")
-            continue
+        if path is not None:
+            write_text_atomic(path, json.dumps(results, indent=1) + "\n")
+
+    last: dict[tuple[bool, bool], float] = {}  # how long the last row of a kind took
+    store(plan)
+    for i, case in enumerate(plan):
+        kind = (case.model == "transformer", str(case) in cold)
+        if options.seconds is not None:
+            remaining = options.seconds - (time.perf_counter() - started)
+            if remaining < last.get(kind, 0.0):
+                skipped.append(str(case))
+                continue
         try:
-            row = measure(config, length, batch, device, ceilings, seconds=0.5 if gpu else 0.2)
+            row = measure(case, device, ceilings, SECONDS if gpu else SECONDS / 2)
+            rows.append(row)
+            last[kind] = row["seconds"]
+            print(line(row), flush=True)
         except torch.OutOfMemoryError:
-            skipped.append(f"{name} at T = {length} (out of memory)")
-            continue
-        longest[kind] = row["seconds"]
-        rows.append({"model": model, "size": size} | row)
-        print(line(rows[-1]), flush=True)
-    quotients = ratios(rows)
-    print_ratios(quotients)
+            skipped.append(f"{case} (out of memory)")
+        except UserError:
+            raise
+        except Exception as error:
+            failed.append(f"{case}: {type(error).__name__}: {error}")
+            print(f"failed: {failed[-1]}", file=sys.stderr, flush=True)
+        store(plan[i + 1 :])
+    store([])
+    print_ratios(results["ratios"])
     if skipped:
         print(f"skipped: {', '.join(skipped)}")
-    spent = time.perf_counter() - started
-    print(f"{spent:.0f} s in all")
-    return {
-        "environment": about,
-        "ceilings": vars_of(ceilings),
-        "rows": rows,
-        "ratios": quotients,
-        "skipped": skipped,
-        "seconds": spent,
-    }
+    graphs = [row[part]["graphs"] for row in rows if not row["check"]["failed"] for part in PARTS]
+    if found := sum(g["found"] for g in graphs):
+        compiled = sum(g["compiled"] for g in graphs)
+        print(f"torch.compile: {found} graphs found in the cache, {compiled} compiled")
+    print(f"{results['seconds']:.0f} s in all")
+    return results
 
 
-def combinations(options: argparse.Namespace, gpu: bool) -> list[tuple[str, str, int, int, Config]]:
+def fill_caches(options: argparse.Namespace, plan: list[Case], device: torch.device) -> dict[str, Any] | None:
+    """The warm-up, unless it is switched off. It takes half of ``--seconds`` at most."""
+    workers = default_workers(device) if options.warm_jobs is None else options.warm_jobs
+    if workers < 0:
+        raise UserError(f"--warm-jobs must be 0 or more, not {workers}")
+    if workers == 0:
+        return None
+    folder = share_caches()
+    jobs = plan_jobs(plan, device)
+    workers = min(workers, len(jobs))
+    print(f"warming the compile caches ({folder}): {len(jobs)} jobs in {workers} processes", flush=True)
+    limit = None if options.seconds is None else options.seconds / 2
+    found = warm(jobs, workers, device, limit, lambda words: print(words, flush=True))
+    words = f"caches are warm after {found['seconds']:.0f} s"
+    if found["missed"]:
+        words += f", but for {len(found['missed'])} jobs: {'; '.join(f'{n} ({w})' for n, w in found['missed'].items())}"
+    print(words, flush=True)
+    return found
+
+
+def combinations(options: argparse.Namespace, gpu: bool) -> list[Case]:
     """What to measure, most telling first: all sizes at the shortest length, then longer ones."""
     sizes = options.sizes or (("1m",) if options.quick or not gpu else SIZES)
     lengths = options.lengths or ((256,) if options.quick and gpu else LENGTHS if gpu else TINY_LENGTHS)
@@ -168,7 +215,7 @@ def combinations(options: argparse.Namespace, gpu: bool) -> list[tuple[str, str,
             for model in options.models:
                 tiny: dict[str, Any] = {} if gpu else TINY["transformer" if model == "transformer" else "fsn"]
                 config = preset(f"{model}-{size}", SYMBOLS, **tiny)
-                plan.append((model, size, length, tokens // length, config))
+                plan.append(Case(model, size, length, tokens // length, config))
     return plan
 
 
@@ -178,9 +225,11 @@ def line(row: dict[str, Any]) -> str:
     if check["failed"]:
         return f"{head} no time: {check['failed']}"
     parts = []
-    for part in (row["training"], row["evaluation"]):
+    for part in (row[name] for name in PARTS):
+        spread = (part["high"] - part["low"]) / 2 / part["ms"]
         parts.append(
-            f"{part['ms']:>9.3f}{part['mtok_per_s']:>8.2f}{part['memory_gb']:>7.2f}{part['share_of_floor']:>6.0%} "
+            f"{part['ms']:>9.3f}{spread:>6.1%}{part['mtok_per_s']:>8.2f}{part['memory_gb']:>7.2f}"
+            f"{part['share_of_floor']:>6.0%} "
         )
     worst = max((e[0] for errors in check["errors"].values() for e in errors.values()), default=None)
     verdict = check["path"] if worst is None else f"{check['path']}, off by {worst:.0e} at most"
@@ -198,11 +247,8 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         found.append(
             {"model": row["model"], "size": row["size"], "length": row["length"]}
-            | {f"{part}_time": row[part]["ms"] / other[part]["ms"] for part in ("training", "evaluation")}
-            | {
-                f"{part}_memory": row[part]["memory_gb"] / other[part]["memory_gb"]
-                for part in ("training", "evaluation")
-            }
+            | {f"{part}_time": row[part]["ms"] / other[part]["ms"] for part in PARTS}
+            | {f"{part}_memory": row[part]["memory_gb"] / other[part]["memory_gb"] for part in PARTS}
         )
     return found
 

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import fsn
 from benchmarks import gate, step
 from benchmarks.floor import Ceilings, Work, evaluation, forward_flops, training
+from benchmarks.measure import Case
 from fsn.models import preset
 from tests.ops.fused.interpreter import shared
 
@@ -90,11 +91,49 @@ def test_what_does_not_fit_the_budget_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert step.main(["--models", "fsn", "--lengths", "32", "64", "--budget-seconds", "0"]) == 0
+    assert step.main(["--models", "fsn", "--lengths", "32", "64", "--seconds", "0"]) == 0
     assert "skipped: fsn-1m at T = 32, fsn-1m at T = 64" in capsys.readouterr().out
+
+
+def test_a_run_that_is_ended_leaves_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    measure = step.measure
+
+    def once(case: Case, *arguments: Any) -> dict[str, Any]:
+        if case.length == 64:
+            raise KeyboardInterrupt
+        return measure(case, *arguments)
+
+    monkeypatch.setattr(step, "measure", once)
+    path = tmp_path / "step.json"
+    with pytest.raises(KeyboardInterrupt):
+        step.main(["--models", "fsn", "--lengths", "32", "64", "--json", str(path)])
+    results = json.loads(path.read_text())
+    assert [row["length"] for row in results["rows"]] == [32]
+    assert results["left"] == ["fsn-1m at T = 64"]
+
+
+def test_a_row_that_breaks_does_not_take_the_others_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    measure = step.measure
+
+    def broken(case: Case, *arguments: Any) -> dict[str, Any]:
+        if case.model == "fsn":
+            raise RuntimeError("no such kernel")
+        return measure(case, *arguments)
+
+    monkeypatch.setattr(step, "measure", broken)
+    path = tmp_path / "step.json"
+    assert step.main(["--models", "fsn", "kuramoto", "--lengths", "32", "--json", str(path)]) == 1
+    assert "failed: fsn-1m at T = 32: RuntimeError: no such kernel" in capsys.readouterr().err
+    results = json.loads(path.read_text())
+    assert [row["model"] for row in results["rows"]] == ["kuramoto"] and not results["left"]
 
 
 def test_mistakes_get_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert step.main(["--models", "fns", "--lengths", "32"]) == 2
     assert step.main(["--redraw", "nowhere.json"]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 2
+    assert step.main(["--models", "fsn", "--lengths", "32", "--warm-jobs", "-1"]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 3
