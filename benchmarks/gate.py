@@ -2,7 +2,8 @@
 
 Fused models are compared with float64 on a small batch of full-length windows, in float32 and in bfloat16:
 losses and the whole gradient. Compiled models are compared with themselves, uncompiled, on the very batch
-that is timed.
+that is timed. And on that batch the gradient that the trainer's captured step leaves in its vector is compared
+with the one that autograd returns.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -157,6 +158,14 @@ def check_compiled(
     plain = losses_and_gradient(model, tokens, targets, precision, key)
     found = losses_and_gradient(model, tokens, targets, precision, key, compiled)
     return Check("compiled", {precision: compare(found, plain, exact)}).judge()
+
+
+def check_written(
+    path: str, model: LanguageModel, written: Mapping[str, Tensor], expected: Tensor, precision: str
+) -> Check:
+    """The gradient in the trainer's vector, by parameter, against what autograd returned for the same batch."""
+    found = torch.cat([written[name].flatten() for name, _ in model.named_parameters()])
+    return Check(path, {precision: {"step's gradient": [relative(found, expected), 0.0]}}).judge()
 
 
 @torch.no_grad()

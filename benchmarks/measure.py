@@ -67,7 +67,7 @@ class Ready:
 
     run: Callable[[int], None]
     check: Callable[[], Check | None]
-    """Compares what was compiled with what was not; None where nothing was."""
+    """Compares what was compiled or captured with what was not; None where nothing was."""
     first_step_s: float
     """Seconds to compile, capture and run once; with warm caches there is little left to compile."""
     held: float
@@ -209,12 +209,18 @@ def _training(config: Config, recipe: Recipe, device: torch.device) -> Ready:
         place += steps
 
     def check() -> Check | None:
-        if not recipe.engine.startswith("compile"):
+        if recipe.engine == "eager":
             return None
         stepper.set_place(0, 0)
-        tokens, targets = stepper._gather(recipe.batch_size)
-        key = DropoutKey(stepper.counter, 0)
-        return gate.check_compiled(model, stepper._loss, tokens, targets, recipe.precision, key)
+        batch = (*stepper._gather(recipe.batch_size), recipe.precision, DropoutKey(stepper.counter, 0))
+        compiled = recipe.engine.startswith("compile")
+        found = gate.check_compiled(model, stepper._loss, *batch) if compiled else Check("fused")
+        if not stepper.optimizer.fused:  # PyTorch's AdamW leaves the clipped gradient in the vector
+            return found
+        expected = gate.losses_and_gradient(model, *batch, stepper._loss)[1]
+        stepper.run(1, 0)
+        written = stepper.flat.split(stepper.flat.gradient)
+        return found.joined(gate.check_written(found.path, model, written, expected, recipe.precision))
 
     run(1)
     _wait(device)

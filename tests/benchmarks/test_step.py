@@ -57,6 +57,24 @@ def test_the_check_passes_kernels_that_are_right_and_catches_wrong_ones() -> Non
     assert "fp32" in wrong["failed"] and "off by 1.0e-04" in wrong["failed"]
 
 
+def test_the_check_sees_what_the_step_leaves_in_its_vector() -> None:
+    model = fsn.build("fsn-1m", vocab_size=13, **SMALL)
+    right = {name: torch.randn(p.shape) for name, p in model.named_parameters()}
+    expected = torch.cat([g.flatten() for g in right.values()])
+    assert gate.check_written("fused", model, right, expected, "bf16").failed is None
+    wrong = right | {"gates.weight": torch.zeros_like(right["gates.weight"])}
+    assert "step's gradient off by" in str(gate.check_written("fused", model, wrong, expected, "bf16").failed)
+
+
+def test_checks_add_up() -> None:
+    reference, passed = gate.Check("reference"), gate.Check("compiled", {"bf16": {"losses": [1e-3, 1e-3]}})
+    failed = gate.Check("compiled", {"bf16": {"gradient": [1.0, 0.0]}}).judge()
+    assert reference.joined(None) is reference
+    both = reference.joined(passed).joined(failed)
+    assert both.path == "compiled" and both.failed == failed.failed
+    assert set(both.errors["bf16"]) == {"losses", "gradient"}
+
+
 def test_a_tiny_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
