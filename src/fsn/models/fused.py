@@ -6,6 +6,7 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from ..ops import fused
 from .config import Config, FSNConfig
 
 if TYPE_CHECKING:
+    from ..ops.fused.attention import Coefficients, Law
+    from ..ops.fused.common import Aside
     from .fsn import FSN, FSNLayer
 
 
@@ -47,17 +50,6 @@ def applies(model: FSN, tokens: Tensor) -> bool:
     )
 
 
-def stacked_kernel(kernel: CouplingKernel, k: int) -> Tensor:
-    """Coefficients as (4, N, k): w0 re, im, w1 re, im; zeros for what does not exist."""
-    parts: list[Tensor | None] = []
-    for pair in (kernel.w0, kernel.w1):
-        parts += [None, None] if pair is None else [pair.re, pair.im]
-    some = next(p for p in parts if p is not None)
-    zero = some.new_zeros(())
-    shape = (kernel.spec.harmonics, k)
-    return torch.stack([(zero if p is None else p).expand(shape) for p in parts])
-
-
 @dataclass
 class Pass:
     """What one pass through the stack shares between layers."""
@@ -71,41 +63,82 @@ class Pass:
     """Gate weights and biases, packed once for all layers."""
     blocks: list[tuple[Tensor, Tensor] | None]
     """Packed SwiGLU weights by layer; None where the block is another one."""
+    kernels: list[tuple[Law, Coefficients]]
+    """The coupling law and its coefficients by layer."""
+    prototypes: Tensor
+    """The readout's packed prototypes."""
+    packing: Aside
+    """Where kernels (but the first), blocks and prototypes are made: to be joined before they are read."""
 
 
-def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
-    """[cos θ, sin θ, 1] of the last state, padded.
+def law_of(model: FSN, layer: FSNLayer) -> Law:
+    from ..ops.fused.attention import Law
 
-    tokens (B, T) -> (B·T, 2KP + 16) in the compute type
-    """
-    from ..ops.fused.attention import pack_gates
+    kernel = layer.kernel
+    w0, w1 = kernel.w0, kernel.w1
+    return Law(
+        kernel.spec.harmonics,
+        w0 is not None,
+        w0 is not None and w0.im is not None,
+        w1 is not None,
+        w1 is not None and w1.im is not None,
+        kernel.spec.frame,
+        layer.coupling.round_scores,
+        2 if model.config.value_gate == "positive" else 1,
+    )
+
+
+def parts_of(kernel: CouplingKernel) -> list[Tensor | None]:
+    """w0 re, im, w1 re, im; None for what does not exist."""
+    parts: list[Tensor | None] = []
+    for pair in (kernel.w0, kernel.w1):
+        parts += [None, None] if pair is None else [pair.re, pair.im]
+    return parts
+
+
+def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | None) -> Pass:
+    """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
+    from ..ops.fused.attention import pack_gates, stack
     from ..ops.fused.common import Aside
-    from ..ops.fused.embedding import EmbeddingFunction
-    from ..ops.fused.residual import FeaturesFunction
+    from ..ops.fused.readout import pack_prototypes
     from ..ops.fused.swiglu import pack_swiglu
 
-    dtype = fused.compute_dtype(model.embedding.phases)
-    assert dtype is not None
-    length = tokens.shape[1]
-    rotary = rotary_tables(model, length)
-    with torch.autocast(tokens.device.type, enabled=False):
-        aside = Aside(tokens.device)
-        with aside, torch.no_grad():
-            gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
-            blocks: list[tuple[Tensor, Tensor] | None] = []
+    kernels = []
+    blocks: list[tuple[Tensor, Tensor] | None] = []
+    aside = Aside(model.tau.device, "packing")
+    for i, layer in enumerate(model.stack):
+        law = law_of(model, layer)
+        with aside if i else contextlib.nullcontext():
+            kernels.append((law, stack(law, model.config.k, *parts_of(layer.kernel))))
+    with torch.no_grad():
+        gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
+        with aside:
             for layer in model.stack:
                 block = layer.feedforward
                 packed = None
                 if isinstance(block, SwiGLU) and type(block) is SwiGLU:
                     packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
                 blocks.append(packed)
-        theta = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
-        theta, feat = FeaturesFunction.apply(theta, dtype)
-        aside.join()
-        shared = Pass(model, length, dtype, key, rotary, gates, blocks)
+            prototypes = pack_prototypes(model.readout.prototypes, dtype)
+    rotary = rotary_tables(model, length)
+    return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside)
+
+
+def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tuple[Tensor, Pass]:
+    """[cos θ, sin θ, 1] of the last state, padded, and what the pass prepared.
+
+    tokens (B, T) -> (B·T, 2KP + 16) in the compute type
+    """
+    from ..ops.fused.embedding import EmbeddingFunction
+
+    dtype = fused.compute_dtype(model.embedding.phases)
+    assert dtype is not None
+    with torch.autocast(tokens.device.type, enabled=False):
+        shared = prepare(model, tokens.shape[1], dtype, key)
+        theta, feat = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
         for i, layer in enumerate(model.stack):
             theta, feat = _layer(layer, i, shared, theta, feat)
-    return feat
+    return feat, shared
 
 
 def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
@@ -121,28 +154,20 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
 
 
 def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tensor) -> tuple[Tensor, Tensor]:
-    from ..ops.fused.attention import AttentionFunction, Law
+    from ..ops.fused.attention import AttentionFunction
     from ..ops.fused.common import padded
     from ..ops.fused.residual import Drop, ResidualFunction
     from ..ops.fused.swiglu import SwiGLUFunction
 
     model, length, dtype, key = shared.model, shared.length, shared.dtype, shared.key
-    kernel, k = layer.kernel, theta.shape[1]
-    w0, w1 = kernel.w0, kernel.w1
-    law = Law(
-        kernel.spec.harmonics,
-        w0 is not None,
-        w0 is not None and w0.im is not None,
-        w1 is not None,
-        w1 is not None and w1.im is not None,
-        kernel.spec.frame,
-        layer.coupling.round_scores,
-        2 if model.config.value_gate == "positive" else 1,
-    )
+    k = theta.shape[1]
+    law, made = shared.kernels[index]
     theta, copy = AttentionFunction.apply(
-        theta, feat, model.gates.weight, model.gates.bias, stacked_kernel(kernel, k), model.tau,
-        layer.attention_bound.alpha, *shared.rotary, length, law, shared.gates,
+        theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
+        layer.attention_bound.alpha, *shared.rotary, length, law, shared.gates, made,
     )  # fmt: skip
+    if index == 0:
+        shared.packing.join()
     block = layer.feedforward
     if type(block) is SwiGLU:
         raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down, shared.blocks[index])
@@ -161,12 +186,13 @@ def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None
     """Per-token cross-entropy (B, T) in nats."""
     from ..ops.fused.readout import ReadoutFunction
 
-    feat = final_features(model, tokens, key)
+    feat, shared = final_features(model, tokens, key)
     readout = model.readout
     keep = not readout.round_output or feat.dtype == torch.float32
     with torch.autocast(tokens.device.type, enabled=False):
-        prototypes = ops.phase_features(readout.prototypes)
-        flat = ReadoutFunction.apply(feat, prototypes, readout.scale, None, targets.flatten(), 2, keep)
+        flat = ReadoutFunction.apply(
+            feat, readout.prototypes, readout.scale, targets.flatten(), keep, shared.prototypes
+        )
     return flat.view(tokens.shape)
 
 
@@ -174,7 +200,7 @@ def logits(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
     """Logits (B, T, V) in float32."""
     from ..ops.fused.common import padded
 
-    feat = final_features(model, tokens, key)
+    feat, _ = final_features(model, tokens, key)
     k = model.config.k
     wide = padded(k)
     features = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1)

@@ -212,7 +212,7 @@ class Stepper:
         if self.device.type != "cuda":
             once()
             return
-        stream = torch.cuda.Stream(self.device)
+        stream = torch.cuda.Stream(self.device, priority=-1)  # before work on the side
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):

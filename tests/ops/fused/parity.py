@@ -11,8 +11,8 @@ The error of a tensor is ‖fused − reference‖ / ‖reference‖. Three kind
   sum of large numbers is left, and its relative error says nothing about them. The denominator is at least
   the sum of their absolute values: errors of a share ε of each number give an error of at most ε on this
   scale.
-- The gradients of gates and kernel are nearly scalars where k = 1. Their denominator is at least the root
-  of the sum over tokens of the squares: what the gradient is worth if the signs are random. Where k is
+- The gradients of gates, kernel and SwiGLU are nearly scalars where k = 1. Their denominator is at least the
+  root of the sum over tokens of the squares: what the gradient is worth if the signs are random. Where k is
   large this changes nothing.
 - A gradient that is exactly zero (a kernel's, where there is one position only) has no relative error.
   Denominators are kept above 1e-3 of what the gradient of the output is worth, ``FLOOR`` times its norm.
@@ -37,7 +37,7 @@ from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table
 from fsn.ops.fused.common import ONES, padded
 from fsn.ops.fused.embedding import EmbeddingFunction
 from fsn.ops.fused.readout import ReadoutFunction
-from fsn.ops.fused.residual import Drop, FeaturesFunction, ResidualFunction
+from fsn.ops.fused.residual import Drop, ResidualFunction
 from fsn.ops.fused.swiglu import SwiGLUFunction
 
 Errors = dict[str, float]
@@ -119,6 +119,18 @@ def with_ones(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.cat((pad_columns(x, wide), ones), dim=1).to(dtype)
 
 
+def features(theta: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """θ and its [cos θ, sin θ, 1] as a layer leaves them: an update of zero."""
+    still = torch.zeros(theta.shape[0], padded(theta.shape[1]), dtype=dtype, device=theta.device)
+    state, feat = ResidualFunction.apply(theta, still, None, 1, None)
+    return state, feat
+
+
+def per_token(grad: Tensor, x: Tensor) -> float:
+    """What the gradient of a weight is worth if the tokens' shares have random signs: √Σ ‖dy_t‖² ‖x_t‖²"""
+    return (grad.detach().norm(dim=1) * x.detach().norm(dim=1)).norm().item()
+
+
 def attention(
     T: int,
     k: int,
@@ -162,7 +174,7 @@ def attention(
     law = Law(N, there[0], there[1], there[2], there[3], frame, round_scores, 2 if gate == "positive" else 1)
     grad_state, grad_copy = inputs.draw(batch * T, k), inputs.draw(batch * T, k)
 
-    state, feat = FeaturesFunction.apply(theta, inputs.dtype)
+    state, feat = features(theta, inputs.dtype)
     with chunks_of(chunk):
         new, copy = AttentionFunction.apply(
             state, feat, weight, bias, w, tau, alpha, *rotary_table(T, rates), T, law
@@ -274,10 +286,19 @@ def swiglu(
     grad = inputs.draw(rows, k)
     out = SwiGLUFunction.apply(with_ones(x, inputs.dtype), gate_up, bias, down)[:, :k].float()
     (out * grad).sum().backward()
-    gate, up = (x64 @ gate_up64.mT).chunk(2, dim=-1)
-    out64 = ops.swiglu(gate, up, bias64) @ down64.mT
+    both = x64 @ gate_up64.mT
+    gate, up = both.chunk(2, dim=-1)
+    middle = ops.swiglu(gate, up, bias64)
+    both.retain_grad()
+    out64 = middle @ down64.mT
     (out64 * grad.double()).sum().backward()
-    return {"out": relative(out, out64)} | inputs.gradient_errors()
+    assert both.grad is not None
+    worth = {
+        "gate_up": per_token(both.grad, x64),
+        "bias": both.grad[:, :hidden].norm().item(),
+        "down": per_token(grad.double(), middle),
+    }
+    return {"out": relative(out, out64)} | inputs.gradient_errors(worth)
 
 
 def readout(
@@ -296,8 +317,8 @@ def readout(
     scale, scale64 = inputs.leaf("scale", torch.tensor(1.5 * k**-0.5, device=device))
     targets = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
     grad = inputs.draw(rows).abs()
-    _, feat = FeaturesFunction.apply(theta, inputs.dtype)
-    loss = ReadoutFunction.apply(feat, ops.phase_features(prototypes), scale, None, targets, 2, keep)
+    _, feat = features(theta, inputs.dtype)
+    loss = ReadoutFunction.apply(feat, prototypes, scale, targets, keep)
     (loss * grad).sum().backward()
     scale_t = spread_out(scale64, rows, 1)
     logits = scale_t * ops.coherences(theta64[None], prototypes64)[0]
@@ -310,23 +331,6 @@ def readout(
     )
 
 
-def linear_readout(
-    rows: int, n: int, symbols: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
-) -> Errors:
-    """The same function as a linear head: cross-entropy of x Wᵀ + b."""
-    inputs = Inputs(dtype, device, seed)
-    x, x64 = inputs.leaf("x", inputs.draw(rows, n))
-    weight, weight64 = inputs.leaf("weight", inputs.draw(symbols, n, scale=n**-0.5))
-    bias, bias64 = inputs.leaf("bias", inputs.draw(symbols, rounded=False))
-    targets = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
-    grad = inputs.draw(rows).abs()
-    loss = ReadoutFunction.apply(with_ones(x, inputs.dtype), weight, None, bias, targets, 1, True)
-    (loss * grad).sum().backward()
-    loss64 = ops.cross_entropy((x64 @ weight64.mT + bias64)[None], targets[None])[0]
-    (loss64 * grad.double()).sum().backward()
-    return {"loss": relative(loss, loss64)} | inputs.gradient_errors()
-
-
 def embedding(
     rows: int, k: int, symbols: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
 ) -> Errors:
@@ -335,7 +339,7 @@ def embedding(
     table, table64 = inputs.leaf("table", inputs.draw(symbols, k, rounded=False))
     tokens = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
     grad_state, grad_features = inputs.draw(rows, k), inputs.draw(rows, 2 * k)
-    state, feat = FeaturesFunction.apply(EmbeddingFunction.apply(table, tokens, inputs.dtype), inputs.dtype)
+    state, feat = EmbeddingFunction.apply(table, tokens, inputs.dtype)
     wide = padded(k)
     both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
     ((state * grad_state).sum() + (both * grad_features).sum()).backward()
@@ -369,6 +373,4 @@ def dropout_masks(
     return {name: (mask != 0).int().flatten().tolist() for name, mask in masks.items()}
 
 
-FUNCTIONS: dict[str, Any] = {
-    f.__name__: f for f in (attention, residual, swiglu, readout, linear_readout, embedding)
-}
+FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (attention, residual, swiglu, readout, embedding)}

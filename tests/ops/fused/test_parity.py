@@ -56,7 +56,6 @@ SMALL = [
     ("swiglu", {"rows": 40, "k": 17, "hidden": 35}),
     ("readout", {"rows": 37, "k": 17, "symbols": 41}),
     ("readout", {"rows": 37, "k": 17, "symbols": 41, "keep": False}),
-    ("linear_readout", {"rows": 37, "n": 17, "symbols": 41}),
     ("embedding", {"rows": 50, "k": 17, "symbols": 41}),
 ]
 
@@ -91,7 +90,6 @@ LARGE = [
     *(("swiglu", {"rows": 510, "k": k, "hidden": 2 * k}) for k in HARMONICS),
     *(("readout", {"rows": 510, "k": k, "symbols": 205}) for k in HARMONICS),
     ("readout", {"rows": 510, "k": 176, "symbols": 2048, "keep": False}),
-    ("linear_readout", {"rows": 510, "n": 120, "symbols": 205}),
     *(("embedding", {"rows": 2040, "k": k, "symbols": 205}) for k in HARMONICS),
 ]
 

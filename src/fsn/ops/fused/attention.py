@@ -11,11 +11,17 @@ import torch
 import triton
 from torch import Tensor
 
-from . import tiles
-from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
-from .attention_forward import attention_kernel, fields_kernel, query_key_kernel
-from .common import ONES, Aside, column_sum, math_mode, mm, pack, padded, power_of_two, round_up, unpack
-from .tiles import BLOCK, FIELDS, SCORES, STRIP, precision, row_tile, row_warps
+from . import gradients, tiles
+from .attention_backward import (
+    field_backward_kernel,
+    prepare_backward_kernel,
+    score_gradient_kernel,
+    softmax_backward_kernel,
+)
+from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
+from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
+from .products import triangle
+from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORE_GRADIENT, SCORES, STRIP, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -64,15 +70,65 @@ def pack_gates(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
     return pack(weight, bias, (k, k), (padded(k), padded(k)), dtype)
 
 
+@dataclass
+class Coefficients:
+    """A layer's kernel as the passes read it, and the parameters it is made of: w0 re, im, w1 re, im."""
+
+    w: Tensor
+    """(4, N, k) float32, zeros for what does not exist"""
+    constant: Tensor
+    """(k,): what the drift's weight multiplies"""
+    parameters: tuple[Tensor | None, ...]
+
+
+class StackFunction(torch.autograd.Function):
+    """Up to four tensors that expand to (N, k) -> (4, N, k), and the drift's constant (k,), in one pass."""
+
+    @staticmethod
+    def forward(ctx: Any, law: Law, k: int, *parts: Tensor | None) -> tuple[Tensor, Tensor]:
+        some = next(p for p in parts if p is not None)
+        n = law.harmonics
+        out = torch.empty(4 * n + 1, k, dtype=torch.float32, device=some.device)
+        wide = [(some if p is None else p).expand(n, k) for p in parts]
+        strides = [step for p in wide for step in p.stride()]
+        there = [p is not None for p in parts]
+        stack_kernel[(triton.cdiv(k, 128),)](*wide, out, *strides, k, n, law.drift, *there, 128)
+        ctx.shapes = [None if p is None else p.shape for p in parts]
+        ctx.set_materialize_grads(False)
+        constant = out[4 * n]
+        ctx.mark_non_differentiable(constant)
+        return out[: 4 * n].view(4, n, k), constant
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        dw = grads[0]
+        shapes = zip(range(4), ctx.shapes, strict=True)
+        own = [None if dw is None or shape is None else dw[i].sum_to_size(shape) for i, shape in shapes]
+        return None, None, *own
+
+
+def stack(law: Law, k: int, *parts: Tensor | None) -> Coefficients:
+    w, constant = StackFunction.apply(law, k, *parts)
+    return Coefficients(w, constant, parts)
+
+
+def drift_constant(w: Tensor, law: Law) -> Tensor:
+    """Σ_n Im w0⁽ⁿ⁾, and in the co-rotating frame Σ_n Im w1⁽ⁿ⁾ too: (k,)"""
+    return w[1].sum(0) if law.drift == 1 else (w[1] + w[3]).sum(0)
+
+
 class AttentionFunction(torch.autograd.Function):
     """theta (M, k) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, k), tau (), alpha () or None
-    -> the new θ and its [θ, 1] (M, KP + 16). ``wide`` is the packed weight and bias where they are packed already.
+    -> the new θ and its [θ, 1] (M, KP + 16).
+
+    ``wide`` is the packed weight and bias where they are packed already, ``made`` what w comes from.
     """
 
     @staticmethod
     def forward(
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
         alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law, wide: Tensor | None = None,
+        made: Coefficients | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         rows, k = theta.shape
@@ -114,7 +170,7 @@ class AttentionFunction(torch.autograd.Function):
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
             aside.join()
             if tp <= tiles.CHUNK:
-                kept, total = attention, attention @ field
+                kept, total = attention, triangle(attention, field)
                 break
             if total is None:
                 total = torch.empty_like(field)
@@ -125,22 +181,43 @@ class AttentionFunction(torch.autograd.Function):
         out = torch.empty_like(theta)
         cast = torch.empty(rows, kp + ONES, dtype=dtype, device=device)
         r = row_tile("update", bk)
+        constant = drift_constant(w, law) if made is None else made.constant
         coupling_update_kernel[(triton.cdiv(rows, r),)](
-            theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, w, out, cast, a, slope,
+            theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, constant,
+            out, cast, a, slope,
             rows, length, tp, k, kp, bk, law.harmonics, r, law.gate, alpha is not None,
-            law.drift, law.present_im, law.successor_im, mode, num_warps=row_warps("update", bk),
+            law.drift, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
         ctx.save_for_backward(
-            theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept
+            theta,
+            feat,
+            wide,
+            weight,
+            bias,
+            w,
+            constant,
+            tau,
+            alpha,
+            cos,
+            sin,
+            pre,
+            q,
+            key,
+            field,
+            a,
+            slope,
+            own,
+            kept,
         )
         ctx.length, ctx.law = length, law
+        ctx.parameters = None if made is None else made.parameters
         return out, cast
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        theta, feat, wide, w, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept = (
-            ctx.saved_tensors
-        )
+        (
+            theta, feat, wide, weight, bias, w, constant, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept
+        ) = ctx.saved_tensors  # fmt: skip
         dtheta, dcast = grads
         length, law = ctx.length, ctx.law
         rows, k = theta.shape
@@ -160,9 +237,8 @@ class AttentionFunction(torch.autograd.Function):
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dres if dtheta is None else dtheta.contiguous(), a if dcast is None else dcast.contiguous(),
-            theta, a, pre, turn if alpha is None else alpha, w, dres, da, dpre, dg, turn, dalpha,
-            batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None,
-            law.drift, law.present_im, law.successor_im,
+            theta, a, pre, turn if alpha is None else alpha, constant, dres, da, dpre, dg, turn, dalpha,
+            batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None, law.drift,
             dtheta is not None, dcast is not None, mode, num_warps=row_warps("update_backward", bk),
         )  # fmt: skip
 
@@ -170,7 +246,7 @@ class AttentionFunction(torch.autograd.Function):
         aside = Aside(device)
         if kept is not None:
             with aside:
-                df = kept.transpose(1, 2) @ dg
+                df = triangle(kept, dg, transposed=True)
                 dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
             ds = softmax_backward(kept, own[0], dg, field, turn, tau, 0, length, law)
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -193,51 +269,34 @@ class AttentionFunction(torch.autograd.Function):
             theta, pre, cos, sin, dq, dkey, dfield, da, slope, dres, dpre, dtheta_in, dtau,
             rows, length, tp, k, kp, bk, r, mode, num_warps=row_warps("prepare_backward", bk),
         )  # fmt: skip
-        with aside:
-            dweight, dbias = unpack(mm(dpre.t(), feat, f32), (k, k), (kp, kp), 3 * k)
-            dw = kernel_gradient(partial, law, k)
-            dtau = temperature_gradient(dtau, tau)
-            dalpha = dalpha.sum()
+        weights = Aside(device, "weights")
+        with weights:
+            dweight, dbias = gradients.settle(transposed_mm(dpre, feat), weight, bias, (k, k), (kp, kp))
+            dw, dtau_sum, dalpha_sum = gradients.coefficients(
+                partial, w, ctx.parameters, law.parts, law.drift, dtau, tau, dalpha, alpha
+            )
         dfeat = mm(dpre, wide)
-        aside.join()
-        return (
-            dtheta_in, dfeat, dweight, dbias, dw, dtau, None if alpha is None else dalpha, None, None, None, None, None
-        )  # fmt: skip
-
-
-def temperature_gradient(partial: Tensor, tau: Tensor) -> Tensor:
-    """−Σ dq·q / τ, and nothing where τ rests on its floor."""
-    return torch.where(tau > 1e-6, -partial.sum() / tau, 0.0)
+        gradients.release(weights, dpre, feat, partial, dtau, dalpha)
+        none = (None,) * 6
+        return dtheta_in, dfeat, dweight, dbias, dw, dtau_sum, dalpha_sum, *none
 
 
 def field_backward(
     df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: Law
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
-    (rows, k), kp, n = theta.shape, da.shape[1], law.harmonics
+    k, kp, n, tp = theta.shape[1], da.shape[1], law.harmonics, df.shape[1]
     strip = STRIP
-    blocks = triton.cdiv(rows, strip.tokens)
+    blocks = df.shape[0] * tp // strip.tokens
     dtheta = torch.empty_like(da)
     partial = torch.empty(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
     for n0 in range(0, n, 3):
         field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
-            df, weight, da, theta, w, dtheta, partial, rows, length, df.shape[1], k, n0,
-            kp, strip.columns, n, min(3, n - n0), strip.tokens,
+            df, weight, da, theta, w, dtheta, partial, length, tp, k,
+            kp, strip.columns, n, n0, min(3, n - n0), strip.tokens, strip.stages,
             *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip
     return dtheta, partial
-
-
-def kernel_gradient(partial: Tensor, law: Law, k: int) -> Tensor:
-    """(blocks, 4N + 1, KP) partial sums -> (4, N, k); the drift's share goes to the imaginary parts."""
-    n = law.harmonics
-    total = column_sum(partial.flatten(1)).view(partial.shape[1:])[:, :k]
-    dw = total[: 4 * n].unflatten(0, (4, n))
-    if law.drift == 1:
-        dw[1] += total[4 * n]
-    elif law.drift == 2:
-        dw[1::2] += total[4 * n]
-    return dw
 
 
 def attention_chunks(
@@ -245,14 +304,15 @@ def attention_chunks(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 1024."""
     tp, d, dtype = round_up(length, BLOCK), q.shape[1], q.dtype
-    tile = SCORES[dtype]
     single = tp <= 256
+    tile = (SCORES if single else LONG_SCORES)[dtype]
     columns = power_of_two(tp) if single else tile.columns
     for r0 in range(0, tp, tiles.CHUNK):
         nr = min(tiles.CHUNK, tp - r0)
         attention = torch.empty(batch, nr, tp, dtype=dtype, device=q.device)
-        attention_kernel[(nr // tile.rows, batch)](
-            q, key, tau, attention, own[0], own[1], length, tp, r0, nr, d, tile.rows, columns, tile.inner, single,
+        rows = min(tile.rows, BLOCK) if nr % tile.rows else tile.rows
+        attention_kernel[(nr // rows, batch)](
+            q, key, tau, attention, own[0], own[1], length, tp, r0, nr, d, rows, columns, tile.inner, single,
             law.round_scores and dtype == torch.bfloat16, precision(dtype),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
@@ -265,6 +325,14 @@ def softmax_backward(
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see."""
     batch, nr, tp = attention.shape
+    tile = SCORE_GRADIENT
+    if attention.dtype == torch.bfloat16 and tp == nr <= 256 and tp % tile.rows == 0:
+        ds = torch.empty_like(attention)
+        score_gradient_kernel[(tp // tile.rows, batch)](
+            dg, field, attention, own, turn, tau, ds, length, tp, dg.shape[2], tile.rows, power_of_two(tp),
+            tile.inner, law.drift, num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+        return ds
     last = r0 + nr
     grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
     ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)

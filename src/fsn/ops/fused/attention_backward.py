@@ -5,28 +5,41 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .attention_forward import gate_row
-from .common import COUNTS, sigmoid, sincos
+from .common import COUNTS, sincos, softplus_and_slope
+
+
+@triton.jit
+def with_diagonal(a, grad, cols, rows, own, turn, DRIFT: tl.constexpr):
+    """A with its diagonal, and dA: dG·F and the drift's share.
+
+    That lies below the diagonal in the co-rotating frame, on it at rest.
+    """
+    a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
+    if DRIFT == 2:
+        grad -= turn[:, None]
+    grad = tl.where(cols[None, :] < rows[:, None], grad, 0.0)
+    if DRIFT == 1:
+        grad = tl.where(cols[None, :] == rows[:, None], turn[:, None], grad)
+    return a, grad
 
 
 @triton.jit
 def attention_tile(
     a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT: tl.constexpr,
 ):  # fmt: skip
-    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see.
-
-    dA is dG·F and the drift's share: below the diagonal in the co-rotating frame, on it at rest.
-    """
+    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see."""
     inside = written & (cols < LAST)[None, :]
     a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-    a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
     grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-    if DRIFT == 2:
-        grad -= turn[:, None]
-    grad = tl.where(cols[None, :] < rows[:, None], grad, 0.0)
-    if DRIFT == 1:
-        grad = tl.where(cols[None, :] == rows[:, None], turn[:, None], grad)
+    a, grad = with_diagonal(a, grad, cols, rows, own, turn, DRIFT)
     return a, grad, inside
+
+
+@triton.jit
+def softmax_gradient(a, grad):
+    """A ⊙ (dA − δ), whole rows"""
+    delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
+    return a * (grad - delta[:, None])
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -54,10 +67,8 @@ def softmax_backward_kernel(
     kind = ds_ptr.dtype.element_ty
     if SINGLE:
         a, grad, inside = attention_tile(a_ptr, grad_ptr, line, u, rows, written, own, turn, TP, LAST, DRIFT)
-        delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
-        tl.store(
-            ds_ptr + line * LAST + u[None, :], (a * (grad - delta[:, None]) * inv_tau).to(kind), mask=inside
-        )
+        ds = softmax_gradient(a, grad) * inv_tau
+        tl.store(ds_ptr + line * LAST + u[None, :], ds.to(kind), mask=inside)
     else:
         total = tl.zeros((R,), tl.float32)
         weight = tl.zeros((R,), tl.float32)
@@ -79,14 +90,73 @@ def softmax_backward_kernel(
 
 
 @triton.jit
-def load_fields(df_ptr, place, cols, mask, KP: tl.constexpr, HAS: tl.constexpr):
+def score_gradient_rows(
+    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
+    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """dS of some rows, all of whose columns up to the diagonal lie among the first BN."""
+    u = tl.arange(0, BN)
+    dg = dg_ptr + (batch * TP + rows[:, None]) * C
+    field = field_ptr + (batch * TP + tl.where(u < TP, u, 0)[None, :]) * C
+    c = tl.arange(0, BC)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for c0 in range(0, C, BC):
+        if C % BC == 0:
+            left = tl.load(dg + (c0 + c)[None, :])
+            right = tl.load(field + (c0 + c)[:, None])
+        else:
+            left = tl.load(dg + (c0 + c)[None, :], mask=(c0 + c < C)[None, :], other=0.0)
+            right = tl.load(field + (c0 + c)[:, None], mask=(c0 + c < C)[:, None], other=0.0)
+        acc = tl.dot(left, right, acc)
+    ok = rows < T
+    turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
+    own = tl.load(own_ptr + batch * T + rows, mask=ok, other=0.0)
+    inside = (u < TP)[None, :]
+    at = (batch * TP + rows[:, None]) * TP + u[None, :]
+    a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    a, grad = with_diagonal(a, acc, u, rows, own, turn, DRIFT)
+    ds = softmax_gradient(a, grad) * inv_tau
+    tl.store(ds_ptr + at, ds.to(ds_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def score_gradient_kernel(
+    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr,
+    T, TP,
+    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """The same for rows of up to BN columns, with the product dG·Fᵀ in it: what the softmax needs stays on the chip.
+
+    The first rows see half the columns at most, and do half the work.
+
+    dg, field (B·TP, C), a (B, TP, TP) -> ds (B, TP, TP)
+    """
+    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+    batch = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * BM
+    rows = first + tl.arange(0, BM)
+    half: tl.constexpr = BN // 2
+    if half >= BM and first + BM <= half:
+        score_gradient_rows(
+            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP, C, BM, half, BC, DRIFT
+        )  # fmt: skip
+        u = half + tl.arange(0, half)
+        zero = tl.zeros((BM, half), ds_ptr.dtype.element_ty)
+        at = ds_ptr + (batch * TP + rows[:, None]) * TP + u[None, :]
+        tl.store(at, zero, mask=(u < TP)[None, :])
+    else:
+        score_gradient_rows(
+            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP, C, BM, BN, BC, DRIFT
+        )  # fmt: skip
+
+
+@triton.jit
+def load_fields(place, mask, KP: tl.constexpr, HAS: tl.constexpr):
     """Real and imaginary gradient of one harmonic's field in one row, zeros where HAS is off."""
     if HAS:
-        re = tl.load(df_ptr + place + cols, mask=mask, other=0.0)
-        im = tl.load(df_ptr + place + KP + cols, mask=mask, other=0.0)
-        return re, im
+        return tl.load(place, mask=mask, other=0.0), tl.load(place + KP, mask=mask, other=0.0)
     else:
-        zero = tl.zeros(cols.shape, df_ptr.dtype.element_ty)
+        zero = tl.zeros(mask.shape, place.dtype.element_ty)
         return zero, zero
 
 
@@ -112,103 +182,98 @@ def share(re, im, c, s, w_re, w_im, sum_re, sum_im):
 @triton.jit(do_not_specialize=COUNTS)
 def field_backward_kernel(
     df_ptr, weight_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
-    M, T, TP, k, n0,
-    KP: tl.constexpr, BC: tl.constexpr, N: tl.constexpr, HN: tl.constexpr, ROWS: tl.constexpr,
+    T, TP, k,
+    KP: tl.constexpr, BC: tl.constexpr, N: tl.constexpr, N0: tl.constexpr, HN: tl.constexpr,
+    ROWS: tl.constexpr, STAGES: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
     DRIFT: tl.constexpr, ADD: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of the fields to those of the coefficients and of θ, for HN ≤ 3 harmonics from n0 on.
+    """From the gradient of the fields to those of the coefficients and of θ, for HN ≤ 3 harmonics from N0 on.
 
     θ_u meets the fields twice, in F_u through w0 and in F_{u−1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_{u−1} z̄_uⁿ,
     dw0⁽ⁿ⁾ = Σ_u P0, dw1⁽ⁿ⁾ = Σ_u P1 and dθ_u = Σ_n n (Im P0 Re w0 − Re P0 Im w0 + the same with P1 and w1).
 
-    A program walks down ROWS tokens, one after the other, in a strip of BC columns. Each thread owns its columns,
-    so sums over tokens stay in its registers; the row before is still there from the last step, the row after is
-    already on its way.
+    A program walks down ROWS tokens of a sequence, one after the other, in a strip of BC columns. Each thread owns its
+    columns, so sums over tokens stay in its registers, and so does the row before; rows to come are on their way.
 
-    df (B·TP, 2N, KP), theta (M, k), da (M, KP), weight (M,) of the drift -> dtheta (M, KP); partial
+    df (B·TP, 2N, KP), theta (B·T, k), da (B·T, KP), weight (B·T,) of the drift -> dtheta (B·T, KP); partial
     (programs, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to
-    (later harmonics).
+    (later harmonics). ROWS divides TP.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
     valid = cols < k
     inside = cols < KP
     wide: tl.constexpr = 2 * N * KP
-    row = pid * ROWS
+    batch = pid * ROWS // TP
+    t0 = (pid * ROWS % TP).to(tl.int32)
+    row = batch * T + t0
     zero = tl.zeros((BC,), tl.float32)
-    w0a_re = load_pair(w_ptr, 0, n0, k, cols, valid, N, HAS0)
-    w0a_im = load_pair(w_ptr, 1, n0, k, cols, valid, N, HAS0I)
-    w1a_re = load_pair(w_ptr, 2, n0, k, cols, valid, N, HAS1)
-    w1a_im = load_pair(w_ptr, 3, n0, k, cols, valid, N, HAS1I)
-    w0b_re = load_pair(w_ptr, 0, n0 + 1, k, cols, valid, N, HAS0 and HN > 1)
-    w0b_im = load_pair(w_ptr, 1, n0 + 1, k, cols, valid, N, HAS0I and HN > 1)
-    w1b_re = load_pair(w_ptr, 2, n0 + 1, k, cols, valid, N, HAS1 and HN > 1)
-    w1b_im = load_pair(w_ptr, 3, n0 + 1, k, cols, valid, N, HAS1I and HN > 1)
-    w0c_re = load_pair(w_ptr, 0, n0 + 2, k, cols, valid, N, HAS0 and HN > 2)
-    w0c_im = load_pair(w_ptr, 1, n0 + 2, k, cols, valid, N, HAS0I and HN > 2)
-    w1c_re = load_pair(w_ptr, 2, n0 + 2, k, cols, valid, N, HAS1 and HN > 2)
-    w1c_im = load_pair(w_ptr, 3, n0 + 2, k, cols, valid, N, HAS1I and HN > 2)
+    w0a_re = load_pair(w_ptr, 0, N0, k, cols, valid, N, HAS0)
+    w0a_im = load_pair(w_ptr, 1, N0, k, cols, valid, N, HAS0I)
+    w1a_re = load_pair(w_ptr, 2, N0, k, cols, valid, N, HAS1)
+    w1a_im = load_pair(w_ptr, 3, N0, k, cols, valid, N, HAS1I)
+    w0b_re = load_pair(w_ptr, 0, N0 + 1, k, cols, valid, N, HAS0 and HN > 1)
+    w0b_im = load_pair(w_ptr, 1, N0 + 1, k, cols, valid, N, HAS0I and HN > 1)
+    w1b_re = load_pair(w_ptr, 2, N0 + 1, k, cols, valid, N, HAS1 and HN > 1)
+    w1b_im = load_pair(w_ptr, 3, N0 + 1, k, cols, valid, N, HAS1I and HN > 1)
+    w0c_re = load_pair(w_ptr, 0, N0 + 2, k, cols, valid, N, HAS0 and HN > 2)
+    w0c_im = load_pair(w_ptr, 1, N0 + 2, k, cols, valid, N, HAS0I and HN > 2)
+    w1c_re = load_pair(w_ptr, 2, N0 + 2, k, cols, valid, N, HAS1 and HN > 2)
+    w1c_im = load_pair(w_ptr, 3, N0 + 2, k, cols, valid, N, HAS1I and HN > 2)
     s0a_re, s0a_im, s1a_re, s1a_im = zero, zero, zero, zero
     s0b_re, s0b_im, s1b_re, s1b_im = zero, zero, zero, zero
     s0c_re, s0c_im, s1c_re, s1c_im = zero, zero, zero, zero
     turn = zero
-    place = (row // T * TP + row % T) * wide + 2 * n0 * KP
-    some = valid & (row < M)
-    had = valid & (row < M) & (row % T > 0)
-    pa_re, pa_im = load_fields(df_ptr, place - wide, cols, had, KP, True)
-    pb_re, pb_im = load_fields(df_ptr, place - wide + 2 * KP, cols, had, KP, HN > 1)
-    pc_re, pc_im = load_fields(df_ptr, place - wide + 4 * KP, cols, had, KP, HN > 2)
-    th = tl.load(theta_ptr + row * k + cols, mask=some, other=0.0)
-    a_re, a_im = load_fields(df_ptr, place, cols, some, KP, True)
-    b_re, b_im = load_fields(df_ptr, place + 2 * KP, cols, some, KP, HN > 1)
-    c_re, c_im = load_fields(df_ptr, place + 4 * KP, cols, some, KP, HN > 2)
-    for i in range(ROWS):
-        now = row + i
-        after = now + 1
-        place = (after // T * TP + after % T) * wide + 2 * n0 * KP
-        some = valid & (after < M) & (i + 1 < ROWS)
-        next_th = tl.load(theta_ptr + after * k + cols, mask=some, other=0.0)
-        na_re, na_im = load_fields(df_ptr, place, cols, some, KP, True)
-        nb_re, nb_im = load_fields(df_ptr, place + 2 * KP, cols, some, KP, HN > 1)
-        nc_re, nc_im = load_fields(df_ptr, place + 4 * KP, cols, some, KP, HN > 2)
+    df = df_ptr + (batch * TP + t0) * wide + 2 * N0 * KP + cols
+    had = valid & (t0 > 0)
+    pa_re, pa_im = load_fields(df - wide, had, KP, True)
+    pb_re, pb_im = load_fields(df - wide + 2 * KP, had, KP, HN > 1)
+    pc_re, pc_im = load_fields(df - wide + 4 * KP, had, KP, HN > 2)
+    theta = theta_ptr + row * k + cols
+    dtheta = dtheta_ptr + row * KP + cols
+    for i in tl.range(0, ROWS, num_stages=STAGES):
+        there = t0 + i < T
+        some = valid & there
+        th = tl.load(theta + i * k, mask=some, other=0.0)
+        a_re, a_im = load_fields(df + i * wide, some, KP, True)
+        b_re, b_im = load_fields(df + i * wide + 2 * KP, some, KP, HN > 1)
+        c_re, c_im = load_fields(df + i * wide + 4 * KP, some, KP, HN > 2)
         s1, c1 = sincos(th, MATH)
         c, s = c1, s1
-        for _ in range(n0):
+        for _ in tl.static_range(N0):
             c, s = c * c1 - s * s1, s * c1 + c * s1
-        keep = tl.where(now % T > 0, 1.0, 0.0)
         grad = zero
         if ADD:
-            grad += tl.load(dtheta_ptr + now * KP + cols, mask=inside & (now < M), other=0.0).to(tl.float32)
+            grad += tl.load(dtheta + i * KP, mask=inside & there, other=0.0).to(tl.float32)
         g, s0a_re, s0a_im = share(a_re, a_im, c, s, w0a_re, w0a_im, s0a_re, s0a_im)
         if HAS1:
-            h, s1a_re, s1a_im = share(pa_re * keep, pa_im * keep, c, s, w1a_re, w1a_im, s1a_re, s1a_im)
+            h, s1a_re, s1a_im = share(pa_re, pa_im, c, s, w1a_re, w1a_im, s1a_re, s1a_im)
             g += h
-        grad += (n0 + 1) * g
+        grad += (N0 + 1) * g
         if HN > 1:
             c, s = c * c1 - s * s1, s * c1 + c * s1
             g, s0b_re, s0b_im = share(b_re, b_im, c, s, w0b_re, w0b_im, s0b_re, s0b_im)
             if HAS1:
-                h, s1b_re, s1b_im = share(pb_re * keep, pb_im * keep, c, s, w1b_re, w1b_im, s1b_re, s1b_im)
+                h, s1b_re, s1b_im = share(pb_re, pb_im, c, s, w1b_re, w1b_im, s1b_re, s1b_im)
                 g += h
-            grad += (n0 + 2) * g
+            grad += (N0 + 2) * g
         if HN > 2:
             c, s = c * c1 - s * s1, s * c1 + c * s1
             g, s0c_re, s0c_im = share(c_re, c_im, c, s, w0c_re, w0c_im, s0c_re, s0c_im)
             if HAS1:
-                h, s1c_re, s1c_im = share(pc_re * keep, pc_im * keep, c, s, w1c_re, w1c_im, s1c_re, s1c_im)
+                h, s1c_re, s1c_im = share(pc_re, pc_im, c, s, w1c_re, w1c_im, s1c_re, s1c_im)
                 g += h
-            grad += (n0 + 3) * g
-        tl.store(dtheta_ptr + now * KP + cols, grad.to(dtheta_ptr.dtype.element_ty), mask=inside & (now < M))
+            grad += (N0 + 3) * g
+        tl.store(dtheta + i * KP, grad.to(dtheta_ptr.dtype.element_ty), mask=inside & there)
         if DRIFT:
-            weight = tl.load(weight_ptr + now, mask=now < M, other=0.0)
+            weight = tl.load(weight_ptr + row + i, mask=there, other=0.0)
             if DRIFT == 2:
                 weight = -weight
-            da = tl.load(da_ptr + now * KP + cols, mask=valid & (now < M), other=0.0)
+            da = tl.load(da_ptr + (row + i) * KP + cols, mask=some, other=0.0)
             turn += da.to(tl.float32) * weight
         pa_re, pa_im, pb_re, pb_im, pc_re, pc_im = a_re, a_im, b_re, b_im, c_re, c_im
-        th, a_re, a_im, b_re, b_im, c_re, c_im = next_th, na_re, na_im, nb_re, nb_im, nc_re, nc_im
-    out = partial_ptr + pid * ((4 * N + 1) * KP) + n0 * KP + cols
+    out = partial_ptr + pid * ((4 * N + 1) * KP) + N0 * KP + cols
     tl.store(out, s0a_re, mask=inside)
     tl.store(out + N * KP, s0a_im, mask=inside)
     tl.store(out + 2 * N * KP, s1a_re, mask=inside)
@@ -270,15 +335,16 @@ def prepare_backward_kernel(
             ds = tl.load(dkey_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
         gates = rows[:, None] * (3 * KP) + side * KP + cols[None, :]
         raw = tl.load(pre_ptr + gates, mask=mask, other=0.0).to(tl.float32)
-        gate, positive, mean = gate_row(raw, mask, k)
+        positive, rise = softplus_and_slope(raw, MATH)
+        positive = tl.where(mask, positive, 0.0)
+        mean = tl.sum(positive, axis=1) / k
+        scale = 1.0 / tl.maximum(mean, 1e-6)
         dgate = dc * cphi + ds * sphi
-        grad += gate * (ds * cphi - dc * sphi)
-        along = tl.sum(dgate * positive, axis=1)
-        floored = tl.maximum(mean, 1e-6)
-        through_mean = tl.where(mean > 1e-6, along / (floored * floored * k), 0.0)
-        draw = (dgate / floored[:, None] - through_mean[:, None]) * sigmoid(raw)
-        draw = tl.where(mask, draw, 0.0)
+        along = tl.sum(dgate * positive, axis=1) * scale
+        through_mean = tl.where(mean > 1e-6, along / k, 0.0)
+        grad += (positive * scale[:, None]) * (ds * cphi - dc * sphi)
+        draw = tl.where(mask, (dgate - through_mean[:, None]) * (rise * scale[:, None]), 0.0)
         tl.store(dpre_ptr + gates, draw.to(dpre_ptr.dtype.element_ty), mask=store)
         if side == 0:
-            tl.store(dtau_ptr + pid, tl.sum(tl.where(row_ok, along / floored, 0.0), axis=0))
+            tl.store(dtau_ptr + pid, tl.sum(tl.where(row_ok, along, 0.0), axis=0))
     tl.store(dtheta_ptr + at, grad, mask=mask)

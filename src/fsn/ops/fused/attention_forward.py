@@ -9,11 +9,11 @@ from .common import COUNTS, sincos, softplus
 
 
 @triton.jit
-def gate_row(raw, columns_valid, k):
-    """softplus(raw) / max(mean, 1e-6): the gate, the positive part, the mean."""
-    positive = tl.where(columns_valid, softplus(raw), 0.0)
+def gate_row(raw, columns_valid, k, MATH: tl.constexpr):
+    """softplus(raw) / max(mean, 1e-6)"""
+    positive = tl.where(columns_valid, softplus(raw, MATH), 0.0)
     mean = tl.sum(positive, axis=1) / k
-    return positive / tl.maximum(mean, 1e-6)[:, None], positive, mean
+    return positive * (1.0 / tl.maximum(mean, 1e-6))[:, None]
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -43,12 +43,45 @@ def query_key_kernel(
     out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
     raw = pre_ptr + rows[:, None] * (3 * KP) + cols[None, :]
     kind = q_ptr.dtype.element_ty
-    gate, _, _ = gate_row(tl.load(raw, mask=mask, other=0.0).to(tl.float32), mask, k)
+    gate = gate_row(tl.load(raw, mask=mask, other=0.0).to(tl.float32), mask, k, MATH)
     tl.store(q_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(q_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
-    gate, _, _ = gate_row(tl.load(raw + KP, mask=mask, other=0.0).to(tl.float32), mask, k)
+    gate = gate_row(tl.load(raw + KP, mask=mask, other=0.0).to(tl.float32), mask, k, MATH)
     tl.store(key_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(key_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
+
+
+@triton.jit
+def stack_kernel(
+    w0_ptr, w0i_ptr, w1_ptr, w1i_ptr, out_ptr,
+    w0_n, w0_k, w0i_n, w0i_k, w1_n, w1_k, w1i_n, w1i_k, k,
+    N: tl.constexpr, DRIFT: tl.constexpr,
+    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Four matrices (N, k) of any strides -> (4N + 1, k): one after the other, zeros for what does not exist; then the
+    constant of the drift, the sum of the imaginary parts that have one."""
+    cols = tl.program_id(0) * BC + tl.arange(0, BC)
+    ok = cols < k
+    constant = tl.zeros((BC,), tl.float32)
+    for n in tl.static_range(N):
+        zero = tl.zeros((BC,), tl.float32)
+        a, b, c, d = zero, zero, zero, zero
+        if HAS0:
+            a = tl.load(w0_ptr + n * w0_n + cols * w0_k, mask=ok, other=0.0)
+        if HAS0I:
+            b = tl.load(w0i_ptr + n * w0i_n + cols * w0i_k, mask=ok, other=0.0)
+        if HAS1:
+            c = tl.load(w1_ptr + n * w1_n + cols * w1_k, mask=ok, other=0.0)
+        if HAS1I:
+            d = tl.load(w1i_ptr + n * w1i_n + cols * w1i_k, mask=ok, other=0.0)
+        constant += b
+        if DRIFT == 2:
+            constant += d
+        tl.store(out_ptr + n * k + cols, a, mask=ok)
+        tl.store(out_ptr + (N + n) * k + cols, b, mask=ok)
+        tl.store(out_ptr + (2 * N + n) * k + cols, c, mask=ok)
+        tl.store(out_ptr + (3 * N + n) * k + cols, d, mask=ok)
+    tl.store(out_ptr + 4 * N * k + cols, constant, mask=ok)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -112,16 +145,24 @@ def score_tile(
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One (BM, BN) tile of scores: q · key, optionally rounded to bfloat16, over τ."""
+    """One (BM, BN) tile of scores: q · key, optionally rounded to bfloat16, over τ.
+
+    In float32 a sum of pieces: a single running sum of a thousand terms would lose a digit.
+    """
     acc = tl.zeros((BM, BN), tl.float32)
     d = tl.arange(0, BD)
     for d0 in range(0, D, BD):
         qt = tl.load(q_ptr + q_rows[:, None] * D + (d0 + d)[None, :])
         kt = tl.load(key_ptr + k_rows[None, :] * D + (d0 + d)[:, None])
-        acc = tl.dot(qt, kt, acc, input_precision=PRECISION)
+        if PRECISION == "ieee":
+            acc += tl.dot(qt, kt, input_precision=PRECISION) * inv_tau
+        else:
+            acc = tl.dot(qt, kt, acc, input_precision=PRECISION)
     if ROUND:
         acc = acc.to(tl.bfloat16).to(tl.float32)
-    return acc * inv_tau
+    if PRECISION != "ieee":
+        acc = acc * inv_tau
+    return acc
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -151,7 +192,7 @@ def attention_kernel(
         s = score_tile(q_ptr, key_ptr, base + rows, base + cols, inv_tau, D, BM, BN, BD, ROUND, PRECISION)
         s = tl.where(u[None, :] <= rows[:, None], s, float("-inf"))
         p = tl.exp(s - tl.max(s, axis=1)[:, None])
-        p = p / tl.sum(p, axis=1)[:, None]
+        p = p * (1.0 / tl.sum(p, axis=1))[:, None]
         own = tl.sum(tl.where(u[None, :] == rows[:, None], p, 0.0), axis=1)
         p = tl.where((u[None, :] < rows[:, None]) & ok[:, None], p, 0.0).to(kind)
         tl.store(out + u[None, :], p, mask=(u < TP)[None, :])
@@ -190,7 +231,7 @@ def attention_kernel(
                     q_ptr, key_ptr, base + rows, base + tl.minimum(cols, TP - 1), inv_tau,
                     D, BM, BN, BD, ROUND, PRECISION,
                 )  # fmt: skip
-                p = tl.exp(s - top[:, None]) / total[:, None]
+                p = tl.exp(s - top[:, None]) * (1.0 / total)[:, None]
                 own += tl.sum(tl.where(cols[None, :] == rows[:, None], p, 0.0), axis=1)
                 p = tl.where((cols[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
             rounded = p.to(kind)

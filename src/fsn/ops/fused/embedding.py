@@ -1,4 +1,7 @@
-"""Embedding whose gradient is one matrix product: fast, and the same bits every time."""
+"""Embedding: a token's phases and their features in one pass.
+
+Its gradient is one matrix product, the same bits every time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,43 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, mm, round_up
+from .common import COUNTS, ONES, Aside, math_mode, padded, power_of_two, round_up, transposed_mm
+from .gradients import release, settle
+from .tiles import row_tile, row_warps
+from .update import incoming, store_features
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def embedding_kernel(
+    table_ptr, token_ptr, theta_ptr, feat_ptr, M, k,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """tokens (M,), table (V, k) -> θ (M, k) and [cos θ, sin θ, 1] (M, 2KP + 16)"""
+    rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    cols = tl.arange(0, BK)
+    row_ok, valid = rows < M, cols < k
+    mask = row_ok[:, None] & valid[None, :]
+    token = tl.load(token_ptr + rows, mask=row_ok, other=0)
+    th = tl.load(table_ptr + token[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    tl.store(theta_ptr + rows[:, None] * k + cols[None, :], th, mask=mask)
+    store_features(feat_ptr, th, rows, cols, row_ok, valid, KP, MATH)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def embedding_backward_kernel(
+    dtheta_ptr, dfeat_ptr, feat_ptr, out_ptr, M, k,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr,
+):  # fmt: skip
+    """Gradients of θ and of its features -> all that flows back into θ, (M, KP) in the compute type"""
+    rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    cols = tl.arange(0, BK)
+    row_ok = rows < M
+    mask = row_ok[:, None] & (cols < k)[None, :]
+    grad = incoming(
+        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, k, KP, HAS_DTHETA, HAS_DFEAT, False
+    )
+    out = out_ptr + rows[:, None] * KP + cols[None, :]
+    tl.store(out, grad.to(out_ptr.dtype.element_ty), mask=row_ok[:, None] & (cols < KP)[None, :])
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -25,25 +64,60 @@ def one_hot_kernel(token_ptr, out_ptr, M, VP: tl.constexpr, BR: tl.constexpr, BV
 
 
 class EmbeddingFunction(torch.autograd.Function):
-    """tokens (M,), table (V, k) -> (M, k).
+    """tokens (M,), table (V, k) -> θ (M, k) and [cos θ, sin θ, 1] (M, 2KP + 16) in the compute type.
 
     The gradient is Eᵀ dθ with one-hot E: exact ones and zeros, so only dθ is rounded, and the sums are in float32.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, tokens: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.save_for_backward(tokens)
-        ctx.shape, ctx.dtype = table.shape, dtype
-        return table.index_select(0, tokens)
+    def forward(ctx: Any, table: Tensor, tokens: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        (symbols, k), rows = table.shape, tokens.shape[0]
+        kp, device = padded(k), table.device
+        bk = power_of_two(kp)
+        theta = torch.empty(rows, k, dtype=torch.float32, device=device)
+        feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=device)
+        hot, aside = None, Aside(device, "weights")
+        if ctx.needs_input_grad[0]:
+            vp = round_up(symbols, 16)
+            hot = torch.empty(rows, vp, dtype=dtype, device=device)
+            with aside:
+                one_hot_kernel[(triton.cdiv(rows, 32), triton.cdiv(vp, 64))](tokens, hot, rows, vp, 32, 64)
+        r = row_tile("residual", bk)
+        embedding_kernel[(triton.cdiv(rows, r),)](
+            table,
+            tokens,
+            theta,
+            feat,
+            rows,
+            k,
+            kp,
+            bk,
+            r,
+            math_mode(dtype),
+            num_warps=row_warps("residual", bk),
+        )
+        if hot is not None:
+            aside.join()
+        ctx.save_for_backward(table, tokens, feat, hot)
+        return theta, feat
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (tokens,) = ctx.saved_tensors
-        symbols, _ = ctx.shape
-        grad = grads[0]
-        vp, rows = round_up(symbols, 16), tokens.shape[0]
-        hot = torch.empty(rows, vp, dtype=ctx.dtype, device=grad.device)
-        grid = (triton.cdiv(rows, 32), triton.cdiv(vp, 64))
-        one_hot_kernel[grid](tokens, hot, rows, vp, 32, 64)
-        total = mm(hot.t(), grad.to(ctx.dtype), torch.float32)
-        return total[:symbols], None, None
+        table, tokens, feat, hot = ctx.saved_tensors
+        dtheta, dfeat = grads
+        rows, k = tokens.shape[0], table.shape[1]
+        kp = padded(k)
+        bk = power_of_two(kp)
+        grad = torch.empty(rows, kp, dtype=feat.dtype, device=feat.device)
+        r = row_tile("residual_backward", bk)
+        embedding_backward_kernel[(triton.cdiv(rows, r),)](
+            grad if dtheta is None else dtheta.contiguous(), feat if dfeat is None else dfeat.contiguous(), feat,
+            grad, rows, k, kp, bk, r, dtheta is not None, dfeat is not None,
+            num_warps=row_warps("residual_backward", bk),
+        )  # fmt: skip
+        weights = Aside(feat.device, "weights")
+        with weights:
+            dtable, _ = settle(transposed_mm(hot, grad), table, None, tuple(table.shape), (hot.shape[1], kp))
+        release(weights, hot, grad)
+        return dtable, None, None

@@ -9,27 +9,60 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, ONES, mm, pack, power_of_two, round_up, unpack
+from .common import COUNTS, ONES, Aside, math_mode, mm, padded, power_of_two, round_up, sincos, transposed_mm
+from .gradients import release, spot, total
 
 R = 4
 ROWS = 32
 
 
+@triton.jit
+def prototypes_kernel(
+    phase_ptr, out_ptr, V, k, KP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, MATH: tl.constexpr
+):
+    """prototypes (V, k) -> [cos, sin, 0] (VP, 2KP + 16), zeros in the padding"""
+    rows = tl.program_id(0) * BR + tl.arange(0, BR)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    block, c = cols // KP, cols % KP
+    mask = (rows < V)[:, None] & ((c < k) & (block < 2))[None, :]
+    phase = tl.load(phase_ptr + rows[:, None] * k + c[None, :], mask=mask, other=0.0)
+    sine, cosine = sincos(phase, MATH)
+    value = tl.where(mask, tl.where((block == 0)[None, :], cosine, sine), 0.0)
+    out = out_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
+    tl.store(out, value.to(out_ptr.dtype.element_ty), mask=(cols < 2 * KP + 16)[None, :])
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def prototypes_backward_kernel(
+    grad_ptr, phase_ptr, out_ptr, V, k, again,
+    KP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """The gradient of [cos, sin, 0] (VP, 2KP + 16) -> that of the phases (V, k)"""
+    rows = tl.program_id(0) * BR + tl.arange(0, BR)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    mask = (rows < V)[:, None] & (cols < k)[None, :]
+    along = grad_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
+    along_cos = tl.load(along, mask=mask, other=0.0)
+    along_sin = tl.load(along + KP, mask=mask, other=0.0)
+    place = rows[:, None] * k + cols[None, :]
+    sine, cosine = sincos(tl.load(phase_ptr + place, mask=mask, other=0.0), MATH)
+    grad = cosine * along_sin - sine * along_cos
+    if again:
+        grad += tl.load(out_ptr + place, mask=mask, other=0.0)
+    tl.store(out_ptr + place, grad, mask=mask)
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def cross_entropy_kernel(
-    z_ptr, target_ptr, scale_ptr, bias_ptr, loss_ptr, lse_ptr, M, V, VP: tl.constexpr,
-    BV: tl.constexpr, R: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_BIAS: tl.constexpr,
+    z_ptr, target_ptr, scale_ptr, loss_ptr, lse_ptr, M, V, VP: tl.constexpr, BV: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """z (M, VP), targets (M,) -> loss and log-sum-exp (M,), for logits = scale · z + bias"""
+    """z (M, VP), targets (M,) -> loss and log-sum-exp (M,), for logits = scale · z"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BV)
     ok = rows < M
     mask = ok[:, None] & (cols < V)[None, :]
     z = tl.load(z_ptr + rows[:, None] * VP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    if HAS_SCALE:
-        z = z * tl.load(scale_ptr)
-    if HAS_BIAS:
-        z += tl.load(bias_ptr + cols, mask=cols < V, other=0.0)[None, :]
+    z = z * tl.load(scale_ptr)
     target = tl.load(target_ptr + rows, mask=ok, other=0)
     hit = tl.sum(tl.where(cols[None, :] == target[:, None], z, 0.0), axis=1)
     z = tl.where((cols < V)[None, :], z, float("-inf"))
@@ -41,102 +74,116 @@ def cross_entropy_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def cross_entropy_backward_kernel(
-    z_ptr, target_ptr, scale_ptr, bias_ptr, lse_ptr, dloss_ptr, dz_ptr, dscale_ptr, dbias_ptr, M, V,
+    z_ptr, target_ptr, scale_ptr, lse_ptr, dloss_ptr, dz_ptr, dscale_ptr, M, V,
     VP: tl.constexpr, BV: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
-    HAS_SCALE: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """dz (M, VP), and per program the sums dscale and dbias (VP)"""
+    """dz (M, VP), and per program the sum that makes the gradient of the scale"""
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BV)
-    scale = 1.0
-    if HAS_SCALE:
-        scale = tl.load(scale_ptr)
+    scale = tl.load(scale_ptr)
     dscale = tl.zeros((R,), tl.float32)
-    dbias = tl.zeros((BV,), tl.float32)
     for i in range(0, ROWS, R):
         rows = pid * ROWS + i + tl.arange(0, R)
         ok = rows < M
         mask = ok[:, None] & (cols < V)[None, :]
         z = tl.load(z_ptr + rows[:, None] * VP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-        logits = z * scale
-        if HAS_BIAS:
-            logits += tl.load(bias_ptr + cols, mask=cols < V, other=0.0)[None, :]
         target = tl.load(target_ptr + rows, mask=ok, other=0)
         lse = tl.load(lse_ptr + rows, mask=ok, other=0.0)
         dloss = tl.load(dloss_ptr + rows, mask=ok, other=0.0)
-        g = tl.exp(logits - lse[:, None]) - tl.where(cols[None, :] == target[:, None], 1.0, 0.0)
+        g = tl.exp(z * scale - lse[:, None]) - tl.where(cols[None, :] == target[:, None], 1.0, 0.0)
         g = tl.where(mask, g * dloss[:, None], 0.0)
-        if HAS_SCALE:
-            dscale += tl.sum(g * z, axis=1)
-        if HAS_BIAS:
-            dbias += tl.sum(g, axis=0)
+        dscale += tl.sum(g * z, axis=1)
         store = ok[:, None] & (cols < VP)[None, :]
         out = (g * scale).to(dz_ptr.dtype.element_ty)
         tl.store(dz_ptr + rows[:, None] * VP + cols[None, :], out, mask=store)
-    if HAS_SCALE:
-        tl.store(dscale_ptr + pid, tl.sum(dscale, axis=0))
-    if HAS_BIAS:
-        tl.store(dbias_ptr + pid * VP + cols, dbias, mask=cols < VP)
+    tl.store(dscale_ptr + pid, tl.sum(dscale, axis=0))
+
+
+def pack_prototypes(prototypes: Tensor, dtype: torch.dtype) -> Tensor:
+    """prototypes (V, k) -> [cos, sin, 0] (VP, 2KP + 16) in the compute type"""
+    symbols, k = prototypes.shape
+    kp, vp = padded(k), round_up(symbols, 16)
+    out = torch.empty(vp, 2 * kp + ONES, dtype=dtype, device=prototypes.device)
+    prototypes_kernel[(vp // 16, triton.cdiv(2 * kp + ONES, 64))](
+        prototypes, out, symbols, k, kp, 16, 64, math_mode(dtype)
+    )
+    return out
+
+
+def prototypes_gradient(grad: Tensor, prototypes: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """(VP, 2KP + 16) -> the gradient of the prototypes, or None where it is in its place"""
+    out, again, direct = spot(prototypes)
+    symbols, k = prototypes.shape
+    prototypes_backward_kernel[(triton.cdiv(symbols, 4), triton.cdiv(k, 64))](
+        grad,
+        prototypes,
+        out,
+        symbols,
+        k,
+        again,
+        padded(k),
+        4,
+        64,
+        math_mode(dtype),
+    )
+    return None if direct else out
 
 
 class ReadoutFunction(torch.autograd.Function):
-    """Per-token cross-entropy of logits = scale · x Wᵀ + bias.
+    """Per-token cross-entropy of logits = scale · [cos θ, sin θ] · [cos φ, sin φ].
 
-    x (M, NP + 16) compute type, weight (V, blocks·n) float32 made of ``blocks`` blocks padded from n to NP / blocks.
-    A bias is added in float32 afterwards, not through the column of ones, so that it is not rounded.
-    ``keep`` keeps the product in float32 instead of rounding it.
+    x (M, 2KP + 16) compute type, prototypes φ (V, k) float32, scale (). ``keep`` keeps the product in float32 instead
+    of rounding it; ``packed`` are the prototypes' features where they are packed already.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         x: Tensor,
-        weight: Tensor,
-        scale: Tensor | None,
-        bias: Tensor | None,
+        prototypes: Tensor,
+        scale: Tensor,
         targets: Tensor,
-        blocks: int,
         keep: bool,
+        packed: Tensor | None = None,
     ) -> Tensor:
-        rows, symbols = x.shape[0], weight.shape[0]
-        vp = round_up(symbols, 16)
-        sizes, wide = (symbols, weight.shape[1] // blocks), (vp, (x.shape[1] - ONES) // blocks)
-        w = pack(weight, None, sizes, wide, x.dtype)
+        rows, symbols = x.shape[0], prototypes.shape[0]
+        w = pack_prototypes(prototypes, x.dtype) if packed is None else packed
         z = mm(x, w.t(), torch.float32 if keep else None)
         loss = torch.empty(rows, dtype=torch.float32, device=x.device)
         lse = torch.empty_like(loss)
-        bv = power_of_two(vp)
+        vp = w.shape[0]
         cross_entropy_kernel[(triton.cdiv(rows, R),)](
-            z, targets, scale if scale is not None else loss, bias if bias is not None else loss, loss, lse,
-            rows, symbols, vp, bv, R, scale is not None, bias is not None,
-        )  # fmt: skip
-        ctx.save_for_backward(x, w, z, targets, scale, bias, lse)
-        ctx.shape = (sizes, wide, vp, bv)
+            z, targets, scale, loss, lse, rows, symbols, vp, power_of_two(vp), R
+        )
+        ctx.save_for_backward(x, w, z, targets, prototypes, scale, lse)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        x, w, z, targets, scale, bias, lse = ctx.saved_tensors
-        sizes, wide, vp, bv = ctx.shape
-        rows = x.shape[0]
-        dloss = grads[0].contiguous()
+        x, w, z, targets, prototypes, scale, lse = ctx.saved_tensors
+        rows, symbols, vp = x.shape[0], prototypes.shape[0], w.shape[0]
         programs = triton.cdiv(rows, ROWS)
         dz = torch.empty(rows, vp, dtype=x.dtype, device=x.device)
         dscale = torch.empty(programs, dtype=torch.float32, device=x.device)
-        dbias = (
-            torch.empty(programs, vp, dtype=torch.float32, device=x.device) if bias is not None else dscale
-        )
         cross_entropy_backward_kernel[(programs,)](
-            z, targets, scale if scale is not None else lse, bias if bias is not None else lse, lse, dloss,
-            dz, dscale, dbias, rows, sizes[0], vp, bv, R, ROWS, scale is not None, bias is not None,
-        )  # fmt: skip
-        dw, _ = unpack(mm(dz.t(), x, torch.float32), sizes, wide, 0)
-        return (
-            mm(dz, w),
-            dw,
-            dscale.sum() if scale is not None else None,
-            dbias.sum(0)[: sizes[0]] if bias is not None else None,
-            None,
-            None,
-            None,
+            z,
+            targets,
+            scale,
+            lse,
+            grads[0].contiguous(),
+            dz,
+            dscale,
+            rows,
+            symbols,
+            vp,
+            power_of_two(vp),
+            R,
+            ROWS,
         )
+        weights = Aside(x.device, "weights")
+        with weights:
+            dprototypes = prototypes_gradient(transposed_mm(dz, x), prototypes, x.dtype)
+            dscale_sum = total(dscale, scale)
+        dx = mm(dz, w)
+        release(weights, dz, x, dscale)
+        return dx, dprototypes, dscale_sum, None, None, None

@@ -14,9 +14,10 @@ import torch
 import triton
 from torch import Tensor
 
-from .common import ONES, math_mode, padded, power_of_two
+from .common import ONES, Aside, math_mode, padded, power_of_two
+from .gradients import release, total
 from .tiles import row_tile, row_warps
-from .update import features_kernel, residual_backward_kernel, residual_kernel
+from .update import residual_backward_kernel, residual_kernel
 
 
 @dataclass(frozen=True)
@@ -34,39 +35,6 @@ class Drop:
 
 def _drop_arguments(drop: Drop | None, filler: Tensor) -> tuple[Tensor, int, int, int, float]:
     return (filler, 0, 0, 0, 1.0) if drop is None else drop.arguments()
-
-
-class FeaturesFunction(torch.autograd.Function):
-    """θ -> (θ, [cos θ, sin θ, 1]): how the embedding enters the stack."""
-
-    @staticmethod
-    def forward(ctx: Any, theta: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        ctx.set_materialize_grads(False)
-        rows, k = theta.shape
-        kp, bk = padded(k), power_of_two(padded(k))
-        r = row_tile("residual", bk)
-        feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=theta.device)
-        features_kernel[(triton.cdiv(rows, r),)](theta, feat, rows, k, kp, bk, r, math_mode(dtype))
-        ctx.save_for_backward(feat)
-        ctx.k = k
-        return theta.view_as(theta), feat
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        (feat,) = ctx.saved_tensors
-        dtheta, dfeat = grads
-        if dfeat is None:
-            return dtheta, None
-        rows, k = feat.shape[0], ctx.k
-        kp, bk = padded(k), power_of_two(padded(k))
-        r = row_tile("residual_backward", bk)
-        out = torch.empty(rows, k, dtype=torch.float32, device=feat.device)
-        residual_backward_kernel[(triton.cdiv(rows, r),)](
-            out if dtheta is None else dtheta.contiguous(), dfeat.contiguous(), feat, feat, out, out, out, out,
-            out, 0, 0, 0, 1.0, rows, 1, k, kp, bk, r, False, False, dtheta is not None, True, True, False,
-            num_warps=row_warps("residual_backward", bk),
-        )  # fmt: skip
-        return out, None
 
 
 class ResidualFunction(torch.autograd.Function):
@@ -111,6 +79,13 @@ class ResidualFunction(torch.autograd.Function):
             x if dtheta is None else dtheta.contiguous(), x if dfeat is None else dfeat.contiguous(), feat, x,
             dalpha if alpha is None else alpha, dout, dx, dalpha, *_drop_arguments(ctx.drop, x),
             rows, ctx.length, k, kp, bk, r, alpha is not None, ctx.drop is not None,
-            dtheta is not None, dfeat is not None, write, True, num_warps=row_warps("residual_backward", bk),
+            dtheta is not None, dfeat is not None, write, math_mode(x.dtype),
+            num_warps=row_warps("residual_backward", bk),
         )  # fmt: skip
-        return dout, dx, None if alpha is None else dalpha.sum(), None, None
+        dalpha_sum = None
+        if alpha is not None:
+            weights = Aside(x.device, "weights")
+            with weights:
+                dalpha_sum = total(dalpha, alpha)
+            release(weights, dalpha)
+        return dout, dx, dalpha_sum, None, None

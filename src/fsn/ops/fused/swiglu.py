@@ -1,4 +1,4 @@
-"""SwiGLU around two library products: its middle forward and backward in one pass each."""
+"""SwiGLU: its first product with its middle in one kernel, the rest as library products and one pass."""
 
 from __future__ import annotations
 
@@ -9,14 +9,62 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, ONES, Aside, mm, pack, padded, sigmoid, unpack
+from .common import COUNTS, ONES, Aside, math_mode, mm, pack, padded, sigmoid, transposed_mm
+from .gradients import release, settle
+from .tiles import FEEDFORWARD
 
 ROWS = 32
 COLUMNS = 64
 
 
+@triton.jit
+def swiglu(gate, up, MATH: tl.constexpr):
+    """SiLU(gate) ⊙ up"""
+    return gate * sigmoid(gate, MATH) * up
+
+
+@triton.jit
+def swiglu_backward(gate, up, dout, MATH: tl.constexpr):
+    """Gradients of gate and up."""
+    sg = sigmoid(gate, MATH)
+    return dout * up * sg * (1.0 + gate * (1.0 - sg)), dout * gate * sg
+
+
 @triton.jit(do_not_specialize=COUNTS)
-def middle_kernel(gu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr):
+def gate_and_up_kernel(
+    x_ptr, w_ptr, gu_ptr, out_ptr, M,
+    D: tl.constexpr, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """x (M, D) and w (2HP, D) -> gu = x wᵀ (M, 2HP), and SiLU(gate) ⊙ up (M, HP), rounded gates and ups in it"""
+    rows = tl.program_id(1).to(tl.int64) * BM + tl.arange(0, BM)
+    cols = tl.program_id(0) * BH + tl.arange(0, BH)
+    d = tl.arange(0, BD)
+    ok = (rows < M)[:, None]
+    inside = (cols < HP)[None, :]
+    gate = tl.zeros((BM, BH), tl.float32)
+    up = tl.zeros((BM, BH), tl.float32)
+    for d0 in range(0, D, BD):
+        within = d0 + d < D
+        x = tl.load(x_ptr + rows[:, None] * D + (d0 + d)[None, :], mask=ok & within[None, :], other=0.0)
+        w = w_ptr + cols[None, :] * D + (d0 + d)[:, None]
+        there = inside & within[:, None]
+        gate = tl.dot(x, tl.load(w, mask=there, other=0.0), gate)
+        up = tl.dot(x, tl.load(w + HP * D, mask=there, other=0.0), up)
+    kind = gu_ptr.dtype.element_ty
+    mask = ok & inside
+    gate = gate.to(kind)
+    up = up.to(kind)
+    gu = gu_ptr + rows[:, None] * (2 * HP) + cols[None, :]
+    tl.store(gu, gate, mask=mask)
+    tl.store(gu + HP, up, mask=mask)
+    out = swiglu(gate.to(tl.float32), up.to(tl.float32), MATH)
+    tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out.to(kind), mask=mask)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def middle_kernel(
+    gu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
+):
     """gu (M, 2HP): gate, bias included, then up -> SiLU(gate) ⊙ up, (M, HP)"""
     rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     cols = tl.program_id(1) * BH + tl.arange(0, BH)
@@ -24,13 +72,13 @@ def middle_kernel(gu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl
     src = gu_ptr + rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(src + HP, mask=mask, other=0.0).to(tl.float32)
-    out = gate * sigmoid(gate) * up
-    tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out.to(out_ptr.dtype.element_ty), mask=mask)
+    out = swiglu(gate, up, MATH).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def middle_backward_kernel(
-    gu_ptr, dout_ptr, dgu_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr
+    gu_ptr, dout_ptr, dgu_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):
     """dout (M, HP) -> dgu (M, 2HP)"""
     rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
@@ -40,19 +88,48 @@ def middle_backward_kernel(
     gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
     dout = tl.load(dout_ptr + rows[:, None] * HP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    sg = sigmoid(gate)
-    dgate = dout * up * sg * (1.0 + gate * (1.0 - sg))
+    dgate, dup = swiglu_backward(gate, up, dout, MATH)
     tl.store(dgu_ptr + src, dgate.to(dgu_ptr.dtype.element_ty), mask=mask)
-    tl.store(dgu_ptr + src + HP, (dout * gate * sg).to(dgu_ptr.dtype.element_ty), mask=mask)
+    tl.store(dgu_ptr + src + HP, dup.to(dgu_ptr.dtype.element_ty), mask=mask)
+
+
+def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """x (M, NP + 16), w (2HP, NP + 16) -> gu (M, 2HP), and SiLU(gate) ⊙ up (M, HP).
+
+    In bfloat16 one kernel; in float32, where products must be the library's, a product and a pass.
+    """
+    rows, hp, mode = x.shape[0], w.shape[0] // 2, math_mode(x.dtype)
+    out = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
+    if x.dtype == torch.float32:
+        gu = mm(x, w.t())
+        grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
+        middle_kernel[grid](gu, out, rows, hp, ROWS, COLUMNS, mode)
+        return gu, out
+    tile = FEEDFORWARD
+    gu = torch.empty(rows, 2 * hp, dtype=x.dtype, device=x.device)
+    gate_and_up_kernel[(triton.cdiv(hp, tile.columns), triton.cdiv(rows, tile.rows))](
+        x, w, gu, out, rows, x.shape[1], hp, tile.rows, tile.columns, tile.inner, mode,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return gu, out
+
+
+def through_middle(dy: Tensor, w: Tensor, gu: Tensor) -> Tensor:
+    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP)"""
+    rows, hp = gu.shape[0], gu.shape[1] // 2
+    dmiddle, dgu = mm(dy, w[:, :hp]), torch.empty_like(gu)
+    grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
+    middle_backward_kernel[grid](gu, dmiddle, dgu, rows, hp, ROWS, COLUMNS, math_mode(gu.dtype))
+    return dgu
 
 
 def pack_swiglu(gate_up: Tensor, bias: Tensor, down: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """gate_up (2h, n), bias (h,), down (o, h) -> (2HP, NP + 16) with the bias in it, and (OP, HP)"""
+    """gate_up (2h, n), bias (h,), down (o, h) -> (2HP, NP + 16) with the bias in it, and (OP, HP + 16)"""
     hidden, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
     outputs = down.shape[0]
     hp, np_, op = padded(hidden), padded(inputs), padded(outputs)
     w1 = pack(gate_up, bias, (hidden, inputs), (hp, np_), dtype)
-    return w1, pack(down, None, (outputs, hidden), (op, hp), dtype)[:, :hp]
+    return w1, pack(down, None, (outputs, hidden), (op, hp), dtype)
 
 
 class SwiGLUFunction(torch.autograd.Function):
@@ -67,34 +144,26 @@ class SwiGLUFunction(torch.autograd.Function):
         down: Tensor,
         packed: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        hidden, inputs = gate_up.shape[0] // 2, gate_up.shape[1]
-        outputs = down.shape[0]
-        hp, np_ = padded(hidden), x.shape[1] - ONES
         w1, w2 = pack_swiglu(gate_up, bias, down, x.dtype) if packed is None else packed
-        gu = mm(x, w1.t())
-        rows = x.shape[0]
-        middle = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
-        grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
-        middle_kernel[grid](gu, middle, rows, hp, ROWS, COLUMNS)
-        ctx.save_for_backward(x, w1, w2, gu, middle)
-        ctx.sizes = (hidden, inputs, outputs, hp, np_)
-        return mm(middle, w2.t())
+        gu, middle = gate_and_up(x, w1)
+        ctx.save_for_backward(x, w1, w2, gu, middle, gate_up, bias, down)
+        return mm(middle, w2[:, : middle.shape[1]].t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         dy = grads[0].contiguous()
-        x, w1, w2, gu, middle = ctx.saved_tensors
-        hidden, inputs, outputs, hp, np_ = ctx.sizes
-        rows = x.shape[0]
-        aside = Aside(x.device)
-        with aside:
-            dw2 = mm(dy.t(), middle, torch.float32)
-        dmiddle = mm(dy, w2)
-        dgu = torch.empty_like(gu)
-        grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
-        middle_backward_kernel[grid](gu, dmiddle, dgu, rows, hp, ROWS, COLUMNS)
-        with aside:
-            dw1, dbias = unpack(mm(dgu.t(), x, torch.float32), (hidden, inputs), (hp, np_), hidden)
+        x, w1, w2, gu, middle, gate_up, bias, down = ctx.saved_tensors
+        hidden, hp, wide = gate_up.shape[0] // 2, middle.shape[1], x.shape[1] - ONES
+        weights = Aside(x.device, "weights")
+        with weights:
+            ddown, _ = settle(
+                transposed_mm(dy, middle), down, None, (down.shape[0], hidden), (dy.shape[1], hp)
+            )
+        dgu = through_middle(dy, w2, gu)
+        with weights:
+            dgate_up, dbias = settle(
+                transposed_mm(dgu, x), gate_up, bias, (hidden, gate_up.shape[1]), (hp, wide)
+            )
         dx = mm(dgu, w1)
-        aside.join()
-        return dx, dw1, dbias, dw2[:outputs, :hidden], None
+        release(weights, dy, middle, dgu, x)
+        return dx, dgate_up, dbias, ddown, None

@@ -30,28 +30,37 @@ class Tile:
     stages: int
 
 
-SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
+SCORES = {torch.bfloat16: Tile(128, 32, 256, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
+LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
+"""Rows of up to 256 columns in one piece, longer ones column by column."""
+SCORE_GRADIENT = Tile(128, 64, 256, 8, 3)
+"""The softmax's gradient with the product that feeds it: rows, fields at a time; always a whole row of columns."""
+TRIANGLE = Tile(64, 32, 128, 4, 4)
+"""Products of attention with fields: rows, tokens at a time, columns."""
+FEEDFORWARD = Tile(128, 32, 64, 4, 4)
+"""SwiGLU's first product with what follows it."""
 FIELDS = Tile(8, 1, 64, 4, 1)
 """Tokens and columns of a program that writes the fields."""
 
 
 @dataclass(frozen=True)
 class Strip:
-    """The fields' backward pass: a program walks down so many tokens in a strip of columns."""
+    """The fields' backward pass: a program walks down so many tokens in a strip of columns, rows ahead in flight."""
 
     tokens: int
     columns: int
     warps: int
+    stages: int
 
 
-STRIP = Strip(24, 64, 1)
+STRIP = Strip(32, 64, 1, 4)
 
 ROWS = {
-    "query_key": (1024, 4),
+    "query_key": (512, 2),
     "update": (256, 1),
     "residual": (512, 2),
     "update_backward": (256, 1),
-    "prepare_backward": (1024, 4),
+    "prepare_backward": (256, 2),
     "residual_backward": (256, 1),
 }
 """Row kernels: elements a program handles, and its warps, for rows of up to 256 elements."""

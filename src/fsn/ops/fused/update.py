@@ -12,45 +12,54 @@ from .common import COUNTS, keep_mask, ones_columns, sigmoid, sincos, softplus, 
 
 
 @triton.jit
-def bound_parts(x):
-    """What the bound needs of a row, every norm relative to a largest entry so that no square is lost.
+def bound_parts(x, MATH: tl.constexpr):
+    """What the bound needs of a row: tanh x, ‖x‖ and ‖tanh x‖ over a scale for x and one for tanh x, and their ratio.
 
-    xs = x / max|x| and ts = tanh(x) / tanh(max|x|), their norms, tanh(max|x|), and ratio = ‖tanh x‖ / ‖x‖; an all-zero
-    row gives ratio one and norms one.
+    The scales are the largest entries, so that no square is lost. In fast mode they are one: a row whose squares
+    underflow, far below what bfloat16 tells from a zero, counts as an all-zero row. That has ratio one and norms one.
     """
-    largest = tl.max(tl.abs(x), axis=1)
-    zero = largest == 0.0
-    largest = tl.where(zero, 1.0, largest)
-    top = tl.where(zero, 1.0, tanh(largest))
-    xs = x / largest[:, None]
-    ts = tanh(x) / top[:, None]
-    norm_x = tl.where(zero, 1.0, tl.sqrt(tl.sum(xs * xs, axis=1)))
-    norm_t = tl.where(zero, 1.0, tl.sqrt(tl.sum(ts * ts, axis=1)))
-    ratio = norm_t * top / (norm_x * largest)
-    return xs, ts, norm_x, norm_t, top, ratio
+    t = tanh(x, MATH)
+    if MATH == 2:
+        square = tl.sum(x * x, axis=1)
+        zero = square < 1e-30
+        scale_x = tl.where(zero, 1.0, 1.0)
+        scale_t = scale_x
+        norm_x = tl.where(zero, 1.0, tl.sqrt(square))
+        norm_t = tl.where(zero, 1.0, tl.sqrt(tl.sum(t * t, axis=1)))
+    else:
+        largest = tl.max(tl.abs(x), axis=1)
+        zero = largest == 0.0
+        scale_x = tl.where(zero, 1.0, largest)
+        scale_t = tl.where(zero, 1.0, tanh(scale_x, MATH))
+        xs = x * (1.0 / scale_x)[:, None]
+        ts = t * (1.0 / scale_t)[:, None]
+        norm_x = tl.where(zero, 1.0, tl.sqrt(tl.sum(xs * xs, axis=1)))
+        norm_t = tl.where(zero, 1.0, tl.sqrt(tl.sum(ts * ts, axis=1)))
+    ratio = (norm_t * scale_t) / (norm_x * scale_x)
+    return t, scale_x, scale_t, norm_x, norm_t, ratio
 
 
 @triton.jit
-def bound_backward(x, grad, alpha, BOUND: tl.constexpr):
+def bound_backward(x, grad, alpha, BOUND: tl.constexpr, MATH: tl.constexpr):
     """dx and the per-token gradient of |α|, for out = x · |α| · ratio(x)."""
     if BOUND:
-        xs, ts, norm_x, norm_t, top, ratio = bound_parts(x)
-        along = tl.sum(xs * grad, axis=1)
-        th = ts * top[:, None]
-        slope = ts * (1.0 - th * th) / (norm_t * norm_x)[:, None] - xs * (ratio / (norm_x * norm_x))[:, None]
-        dx = alpha * (ratio[:, None] * grad + along[:, None] * slope)
-        return dx, along * norm_t * top / norm_x
+        t, scale_x, scale_t, norm_x, norm_t, ratio = bound_parts(x, MATH)
+        along = tl.sum((x * (1.0 / scale_x)[:, None]) * grad, axis=1)
+        by_t = along / (scale_t * norm_t * norm_x)
+        by_x = along * ratio / (scale_x * norm_x * norm_x)
+        slope = t * (1.0 - t * t) * by_t[:, None] - x * by_x[:, None]
+        return alpha * (ratio[:, None] * grad + slope), along * norm_t * scale_t / norm_x
     else:
         return grad, tl.sum(grad, axis=1) * 0.0
 
 
 @triton.jit
-def load_gate(pre_ptr, rows, cols, mask, KP: tl.constexpr, GATE: tl.constexpr):
+def load_gate(pre_ptr, rows, cols, mask, KP: tl.constexpr, GATE: tl.constexpr, MATH: tl.constexpr):
     """The value gate (third block of the raw gates): GATE 1 signed, 2 softplus. Also its argument."""
     raw = tl.load(pre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :], mask=mask, other=0.0)
     raw = raw.to(tl.float32)
     if GATE == 2:
-        return softplus(raw), raw
+        return softplus(raw, MATH), raw
     else:
         return raw, raw
 
@@ -65,21 +74,6 @@ def dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_s
         return tl.where(keep_mask(counter, sample, column, site, threshold), x * keep_scale, 0.0)
     else:
         return x
-
-
-@triton.jit
-def drift_constant(
-    w_ptr, cols, valid, k, N: tl.constexpr, BK: tl.constexpr,
-    DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
-):  # fmt: skip
-    """Σ_n Im w0⁽ⁿ⁾, and in the co-rotating frame Σ_n Im w1⁽ⁿ⁾ too."""
-    constant = tl.zeros((BK,), tl.float32)
-    for n in tl.static_range(N):
-        if HAS0I:
-            constant += tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)
-        if HAS1I and DRIFT == 2:
-            constant += tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)
-    return constant
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -104,7 +98,7 @@ def residual_kernel(
     x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
     if BOUND:
         alpha = tl.abs(tl.load(alpha_ptr))
-        _, _, _, _, _, ratio = bound_parts(x)
+        _, _, _, _, _, ratio = bound_parts(x, MATH)
         x = x * (alpha * ratio)[:, None]
     new = th + x
     tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
@@ -124,11 +118,11 @@ def store_features(feat_ptr, theta, rows, cols, row_ok, valid, KP: tl.constexpr,
 
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_kernel(
-    theta_ptr, total_ptr, weight_ptr, pre_ptr, alpha_ptr, w_ptr,
+    theta_ptr, total_ptr, weight_ptr, pre_ptr, alpha_ptr, constant_ptr,
     out_ptr, cast_ptr, x_ptr, slope_ptr,
     M, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
-    GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
+    GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     MATH: tl.constexpr,
 ):  # fmt: skip
     """Contract the aggregated fields, add the drift, gate, bound, and move θ: equation 2 from G on.
@@ -136,7 +130,8 @@ def coupling_update_kernel(
     theta (M, k), total (B·TP, 2N, KP), weight (M,), pre (M, 3KP) -> out (M, k), cast (M, KP + 16), and for the
     backward pass x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative
     of that sum in θ_t.
-    DRIFT: 0 none, 1 rest frame (weight is that of the diagonal), 2 co-rotating frame (the sum of all earlier ones).
+    DRIFT: 0 none, 1 rest frame (weight is that of the diagonal), 2 co-rotating frame (the sum of all earlier ones);
+    constant (k,): what the weight multiplies.
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
@@ -160,17 +155,17 @@ def coupling_update_kernel(
         weight = tl.load(weight_ptr + rows, mask=row_ok, other=0.0)
         if DRIFT == 2:
             weight = -weight
-        x += weight[:, None] * drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)[None, :]
+        x += weight[:, None] * tl.load(constant_ptr + cols, mask=valid, other=0.0)[None, :]
     narrow = rows[:, None] * KP + cols[None, :]
     kind = x_ptr.dtype.element_ty
     tl.store(slope_ptr + narrow, slope.to(kind), mask=store)
     x = tl.where(mask, x, 0.0).to(kind)
     tl.store(x_ptr + narrow, x, mask=store)
-    gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
+    gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
     x = tl.where(mask, x.to(tl.float32) * gate, 0.0)
     if BOUND:
         alpha = tl.abs(tl.load(alpha_ptr))
-        _, _, _, _, _, ratio = bound_parts(x)
+        _, _, _, _, _, ratio = bound_parts(x, MATH)
         x = x * (alpha * ratio)[:, None]
     new = th + x
     tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
@@ -178,20 +173,6 @@ def coupling_update_kernel(
         cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=store
     )
     ones_columns(cast_ptr, rows, row_ok, KP + 16)
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def features_kernel(
-    theta_ptr, feat_ptr, M, k, KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr
-):
-    """θ (M, k) -> [cos θ, sin θ, 1] (M, 2KP + 16)"""
-    rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    row_ok, valid = rows < M, cols < k
-    th = tl.load(
-        theta_ptr + rows[:, None] * k + cols[None, :], mask=row_ok[:, None] & valid[None, :], other=0.0
-    )
-    store_features(feat_ptr, th, rows, cols, row_ok, valid, KP, MATH)
 
 
 @triton.jit
@@ -235,12 +216,9 @@ def residual_backward_kernel(
     M, T, k,
     KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
     BOUND: tl.constexpr, DROPOUT: tl.constexpr,
-    HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, WRITE: tl.constexpr, HAS_X: tl.constexpr,
+    HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, WRITE: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """Backward of θ + bound(dropout(x)): the total gradient of θ (dout), dx (M, KP), and partial sums for α.
-
-    With HAS_X off there was no update: this only folds the gradient of [cos, sin] into that of θ.
-    """
+    """Backward of θ + bound(dropout(x)): the total gradient of θ (dout), dx (M, KP), and partial sums for α."""
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
     valid = cols < k
@@ -252,26 +230,25 @@ def residual_backward_kernel(
     )
     if WRITE:
         tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
-    if HAS_X:
-        alpha, sign = load_alpha(alpha_ptr, BOUND)
-        x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-        x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-        dx, da = bound_backward(x, grad, alpha, BOUND)
-        dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-        store = row_ok[:, None] & (cols < KP)[None, :]
-        dx = tl.where(valid[None, :], dx, 0.0)
-        tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=store)
-        if BOUND:
-            tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da, 0.0), axis=0))
+    alpha, sign = load_alpha(alpha_ptr, BOUND)
+    x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    dx, da = bound_backward(x, grad, alpha, BOUND, MATH)
+    dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    store = row_ok[:, None] & (cols < KP)[None, :]
+    dx = tl.where(valid[None, :], dx, 0.0)
+    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=store)
+    if BOUND:
+        tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da, 0.0), axis=0))
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_backward_kernel(
-    dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, w_ptr,
+    dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, constant_ptr,
     dout_ptr, dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
     B, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
-    GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr, HAS0I: tl.constexpr, HAS1I: tl.constexpr,
+    GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Backward of θ + bound(gate ⊙ a), and all that the coupling's backward reads.
@@ -298,14 +275,14 @@ def coupling_update_backward_kernel(
     )
     tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
     a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE)
+    gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
     gate = tl.where(mask, gate, 0.0)
-    dx, da_row = bound_backward(a * gate, grad, alpha, BOUND)
+    dx, da_row = bound_backward(a * gate, grad, alpha, BOUND, MATH)
     if BOUND:
         tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da_row, 0.0), axis=0))
     dgate = dx * a
     if GATE == 2:
-        dgate = dgate * sigmoid(raw)
+        dgate = dgate * sigmoid(raw, MATH)
     dgate = tl.where(mask, dgate, 0.0)
     tl.store(
         dpre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :],
@@ -316,7 +293,7 @@ def coupling_update_backward_kernel(
     tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=store)
     da = da.to(tl.float32)
     if DRIFT:
-        constant = drift_constant(w_ptr, cols, valid, k, N, BK, DRIFT, HAS0I, HAS1I)
+        constant = tl.load(constant_ptr + cols, mask=valid, other=0.0)
         tl.store(turn_ptr + rows, tl.sum(da * constant[None, :], axis=1), mask=row_ok)
     th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
