@@ -116,6 +116,7 @@ def fresh(device: torch.device) -> float:
     gc.collect()
     if device.type != "cuda":
         return 0.0
+    torch.cuda.init()  # a process that has not used the GPU yet has no counters to reset
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device) / 1e9

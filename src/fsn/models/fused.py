@@ -165,6 +165,7 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
         layer.attention_bound.alpha, *shared.rotary, length, law, shared.gates, made,
+        index == len(shared.kernels) - 1,
     )  # fmt: skip
     if index == 0:
         shared.packing.join()

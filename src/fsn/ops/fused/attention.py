@@ -121,28 +121,24 @@ class AttentionFunction(torch.autograd.Function):
     """theta (M, k) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, k), tau (), alpha () or None
     -> the new θ and its [θ, 1] (M, KP + 16).
 
-    ``wide`` is the packed weight and bias where they are packed already, ``made`` what w comes from.
+    ``wide`` is the packed weight and bias where they are packed already, ``made`` what w comes from. The fields are the
+    largest tensor here by far and the cheapest to make: without ``keep_fields`` the backward pass makes them again.
     """
 
     @staticmethod
     def forward(
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
         alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law, wide: Tensor | None = None,
-        made: Coefficients | None = None,
+        made: Coefficients | None = None, keep_fields: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         rows, k = theta.shape
         dtype, device = feat.dtype, theta.device
         batch, kp, tp = rows // length, padded(k), round_up(length, BLOCK)
         bk, mode = power_of_two(kp), math_mode(dtype)
-        field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=device)
         aside = Aside(device)
         with aside:
-            tile = FIELDS
-            fields_kernel[(triton.cdiv(batch * tp, tile.rows), triton.cdiv(kp, tile.columns))](
-                theta, w, field, batch, length, tp, k, kp, law.harmonics, tile.rows, tile.columns,
-                *law.parts, mode, num_warps=tile.warps,
-            )  # fmt: skip
+            field = coupling_fields(theta, w, length, law, dtype)
         wide = pack_gates(weight, bias, dtype) if wide is None else wide
         pre = mm(feat, wide.t())
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
@@ -189,26 +185,9 @@ class AttentionFunction(torch.autograd.Function):
             law.drift, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
         ctx.save_for_backward(
-            theta,
-            feat,
-            wide,
-            weight,
-            bias,
-            w,
-            constant,
-            tau,
-            alpha,
-            cos,
-            sin,
-            pre,
-            q,
-            key,
-            field,
-            a,
-            slope,
-            own,
-            kept,
-        )
+            theta, feat, wide, weight, bias, w, constant, tau, alpha, cos, sin, pre, q, key,
+            field if keep_fields else None, a, slope, own, kept,
+        )  # fmt: skip
         ctx.length, ctx.law = length, law
         ctx.parameters = None if made is None else made.parameters
         return out, cast
@@ -218,7 +197,8 @@ class AttentionFunction(torch.autograd.Function):
         (
             theta, feat, wide, weight, bias, w, constant, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept
         ) = ctx.saved_tensors  # fmt: skip
-        dtheta, dcast = grads
+        arrives = [g is not None for g in grads]
+        dout, dcast = (theta if g is None else g.contiguous() for g in grads)
         length, law = ctx.length, ctx.law
         rows, k = theta.shape
         dtype, device = feat.dtype, theta.device
@@ -229,29 +209,36 @@ class AttentionFunction(torch.autograd.Function):
         def new(*shape: int, kind: torch.dtype = dtype) -> Tensor:
             return torch.empty(*shape, dtype=kind, device=device)
 
+        aside, made = Aside(device), None
+        if field is None:
+            with aside:
+                field = coupling_fields(theta, w, length, law, dtype)
+            made = aside.mark()
         r = row_tile("update_backward", bk)
         programs = triton.cdiv(batch * tp, r)
         dpre, da, dg = new(rows, 3 * kp), new(rows, kp), new(batch, tp, 2 * n * kp)
-        dres = new(rows, k, kind=f32)
         turn = torch.zeros(rows, dtype=f32, device=device) if law.drift == 0 else new(rows, kind=f32)
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
-            dres if dtheta is None else dtheta.contiguous(), a if dcast is None else dcast.contiguous(),
-            theta, a, pre, turn if alpha is None else alpha, constant, dres, da, dpre, dg, turn, dalpha,
+            dout, dcast, theta, a, pre, turn if alpha is None else alpha, constant, da, dpre, dg, turn, dalpha,
             batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None, law.drift,
-            dtheta is not None, dcast is not None, mode, num_warps=row_warps("update_backward", bk),
+            *arrives, mode, num_warps=row_warps("update_backward", bk),
         )  # fmt: skip
 
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
-        aside = Aside(device)
         if kept is not None:
             with aside:
                 df = triangle(kept, dg, transposed=True)
+                multiplied = aside.mark()
                 dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+            aside.wait(made)
             ds = softmax_backward(kept, own[0], dg, field, turn, tau, 0, length, law)
+            aside.wait(multiplied)
+            del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
             aside.join()
         else:
+            aside.join()
             dq = new(batch, tp, 2 * kp)
             df = torch.zeros(batch, tp, 2 * n * kp, dtype=f32, device=device)
             dkey = torch.zeros(batch, tp, 2 * kp, dtype=f32, device=device)
@@ -266,8 +253,8 @@ class AttentionFunction(torch.autograd.Function):
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, k, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
-            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dres, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, bk, r, mode, num_warps=row_warps("prepare_backward", bk),
+            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, dpre, dtheta_in, dtau,
+            rows, length, tp, k, kp, bk, r, *arrives, mode, num_warps=row_warps("prepare_backward", bk),
         )  # fmt: skip
         weights = Aside(device, "weights")
         with weights:
@@ -277,8 +264,20 @@ class AttentionFunction(torch.autograd.Function):
             )
         dfeat = mm(dpre, wide)
         gradients.release(weights, dpre, feat, partial, dtau, dalpha)
-        none = (None,) * 6
+        none = (None,) * 7
         return dtheta_in, dfeat, dweight, dbias, dw, dtau_sum, dalpha_sum, *none
+
+
+def coupling_fields(theta: Tensor, w: Tensor, length: int, law: Law, dtype: torch.dtype) -> Tensor:
+    """theta (M, k), w (4, N, k) -> F (B, TP, 2N·KP)"""
+    rows, k = theta.shape
+    batch, kp, tp, tile = rows // length, padded(k), round_up(length, BLOCK), FIELDS
+    field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=theta.device)
+    fields_kernel[(triton.cdiv(batch * tp, tile.rows), triton.cdiv(kp, tile.columns))](
+        theta, w, field, batch, length, tp, k, kp, law.harmonics, tile.rows, tile.columns,
+        *law.parts, math_mode(dtype), num_warps=tile.warps,
+    )  # fmt: skip
+    return field
 
 
 def field_backward(

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from .common import COUNTS, sincos, softplus_and_slope
+from .update import incoming
 
 
 @triton.jit
@@ -295,14 +296,16 @@ def field_backward_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
-    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dres_ptr,
+    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
     dpre_ptr, dtheta_ptr, dtau_ptr,
     M, T, TP, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
+    HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dres (M, k) -> dpre blocks 1 and 2, dtheta (M, k), and Σ dq·q per
+    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dout (M, k) and dcast (M, KP + 16), what arrives at the layer's
+    new θ and its copy -> dpre blocks 1 and 2, dtheta (M, k), and Σ dq·q per
     program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
@@ -322,7 +325,7 @@ def prepare_backward_kernel(
     st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
     cphi = c1 * ct - s1 * st
     sphi = s1 * ct + c1 * st
-    grad = tl.load(dres_ptr + at, mask=mask, other=0.0)
+    grad = incoming(dout_ptr, dq_ptr, dq_ptr, dcast_ptr, rows, cols, mask, k, KP, HAS_DOUT, False, HAS_DCAST)
     da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)

@@ -126,6 +126,15 @@ class Aside:
         if self.side is not None:
             self.context.__exit__(*error)
 
+    def mark(self) -> torch.cuda.Event | None:
+        """The point that the lane has reached, for :meth:`wait`."""
+        return None if self.side is None else self.side.record_event()
+
+    def wait(self, mark: torch.cuda.Event | None) -> None:
+        """The main stream waits for a point of the lane."""
+        if mark is not None:
+            self.main.wait_event(mark)
+
     def join(self) -> None:
         """The main stream waits for the block.
 
@@ -177,6 +186,8 @@ def tanh(x, MATH: tl.constexpr):
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
+    elif MATH == 1:
+        return libdevice.tanh(x)
     else:
         x2 = x * x
         series = x * (1.0 - x2 * (0.3333333333 - x2 * 0.1333333333))

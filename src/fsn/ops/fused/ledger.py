@@ -21,7 +21,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from .common import Aside
 
-BEHIND = 4
+BEHIND = 2
 """Blocks that run on the side before the main stream waits for the oldest: what they read stays in memory till then."""
 
 

@@ -78,9 +78,9 @@ def middle_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def middle_backward_kernel(
-    gu_ptr, dout_ptr, dgu_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
-):
-    """dout (M, HP) -> dgu (M, 2HP)"""
+    gu_ptr, dout_ptr, dgu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """dout (M, HP) -> dgu (M, 2HP), and what the forward pass had in the middle, (M, HP), once more"""
     rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     cols = tl.program_id(1) * BH + tl.arange(0, BH)
     mask = (rows < M)[:, None] & (cols < HP)[None, :]
@@ -89,6 +89,8 @@ def middle_backward_kernel(
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
     dout = tl.load(dout_ptr + rows[:, None] * HP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     dgate, dup = swiglu_backward(gate, up, dout, MATH)
+    out = swiglu(gate, up, MATH).to(out_ptr.dtype.element_ty)
+    tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
     tl.store(dgu_ptr + src, dgate.to(dgu_ptr.dtype.element_ty), mask=mask)
     tl.store(dgu_ptr + src + HP, dup.to(dgu_ptr.dtype.element_ty), mask=mask)
 
@@ -114,13 +116,14 @@ def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return gu, out
 
 
-def through_middle(dy: Tensor, w: Tensor, gu: Tensor) -> Tensor:
-    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP)"""
+def through_middle(dy: Tensor, w: Tensor, gu: Tensor) -> tuple[Tensor, Tensor]:
+    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), which nobody kept"""
     rows, hp = gu.shape[0], gu.shape[1] // 2
     dmiddle, dgu = mm(dy, w[:, :hp]), torch.empty_like(gu)
+    middle = torch.empty_like(dmiddle)
     grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
-    middle_backward_kernel[grid](gu, dmiddle, dgu, rows, hp, ROWS, COLUMNS, math_mode(gu.dtype))
-    return dgu
+    middle_backward_kernel[grid](gu, dmiddle, dgu, middle, rows, hp, ROWS, COLUMNS, math_mode(gu.dtype))
+    return dgu, middle
 
 
 def pack_swiglu(gate_up: Tensor, bias: Tensor, down: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -146,21 +149,20 @@ class SwiGLUFunction(torch.autograd.Function):
     ) -> Tensor:
         w1, w2 = pack_swiglu(gate_up, bias, down, x.dtype) if packed is None else packed
         gu, middle = gate_and_up(x, w1)
-        ctx.save_for_backward(x, w1, w2, gu, middle, gate_up, bias, down)
+        ctx.save_for_backward(x, w1, w2, gu, gate_up, bias, down)
         return mm(middle, w2[:, : middle.shape[1]].t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         dy = grads[0].contiguous()
-        x, w1, w2, gu, middle, gate_up, bias, down = ctx.saved_tensors
-        hidden, hp, wide = gate_up.shape[0] // 2, middle.shape[1], x.shape[1] - ONES
+        x, w1, w2, gu, gate_up, bias, down = ctx.saved_tensors
+        hidden, hp, wide = gate_up.shape[0] // 2, gu.shape[1] // 2, x.shape[1] - ONES
+        dgu, middle = through_middle(dy, w2, gu)
         weights = Aside(x.device, "weights")
         with weights:
             ddown, _ = settle(
                 transposed_mm(dy, middle), down, None, (down.shape[0], hidden), (dy.shape[1], hp)
             )
-        dgu = through_middle(dy, w2, gu)
-        with weights:
             dgate_up, dbias = settle(
                 transposed_mm(dgu, x), gate_up, bias, (hidden, gate_up.shape[1]), (hp, wide)
             )

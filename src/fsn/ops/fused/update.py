@@ -245,7 +245,7 @@ def residual_backward_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_backward_kernel(
     dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, constant_ptr,
-    dout_ptr, dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
+    dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
     B, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
@@ -253,10 +253,9 @@ def coupling_update_backward_kernel(
 ):  # fmt: skip
     """Backward of θ + bound(gate ⊙ a), and all that the coupling's backward reads.
 
-    -> dout (M, k): gradient arriving at θ + …, to be passed on; dx (M, KP): gradient of the coupling a;
-    dpre third block: gradient of the raw value gate; dg (B·TP, 2N, KP): gradient of the aggregated fields,
-    dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence; turn (M,): the gradient of the
-    drift's weight.
+    -> dx (M, KP): gradient of the coupling a; dpre third block: gradient of the raw value gate; dg (B·TP, 2N, KP):
+    gradient of the aggregated fields, dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence;
+    turn (M,): the gradient of the drift's weight.
     """
     pid = tl.program_id(0)
     cols = tl.arange(0, BK)
@@ -273,7 +272,6 @@ def coupling_update_backward_kernel(
     grad = incoming(
         dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, cols, mask, k, KP, HAS_DTHETA, False, HAS_DCAST
     )
-    tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
     a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
     gate = tl.where(mask, gate, 0.0)
