@@ -77,7 +77,11 @@ def cross_entropy_backward_kernel(
     z_ptr, target_ptr, scale_ptr, lse_ptr, dloss_ptr, dz_ptr, dscale_ptr, M, V,
     VP: tl.constexpr, BV: tl.constexpr, R: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """dz (M, VP), and per program the sum that makes the gradient of the scale"""
+    """dz (M, VP), and per program the sum that makes the gradient of the scale.
+
+    A row of g sums to zero but for rounding. Coherences go up to k, all of them alike: they count from that of the
+    target, or the gradient of the scale would be k times that rounding.
+    """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BV)
     scale = tl.load(scale_ptr)
@@ -90,9 +94,10 @@ def cross_entropy_backward_kernel(
         target = tl.load(target_ptr + rows, mask=ok, other=0)
         lse = tl.load(lse_ptr + rows, mask=ok, other=0.0)
         dloss = tl.load(dloss_ptr + rows, mask=ok, other=0.0)
-        g = tl.exp(z * scale - lse[:, None]) - tl.where(cols[None, :] == target[:, None], 1.0, 0.0)
+        hit = cols[None, :] == target[:, None]
+        g = tl.exp(z * scale - lse[:, None]) - tl.where(hit, 1.0, 0.0)
         g = tl.where(mask, g * dloss[:, None], 0.0)
-        dscale += tl.sum(g * z, axis=1)
+        dscale += tl.sum(g * (z - tl.sum(tl.where(hit, z, 0.0), axis=1)[:, None]), axis=1)
         store = ok[:, None] & (cols < VP)[None, :]
         out = (g * scale).to(dz_ptr.dtype.element_ty)
         tl.store(dz_ptr + rows[:, None] * VP + cols[None, :], out, mask=store)
