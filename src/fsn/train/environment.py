@@ -51,7 +51,14 @@ def environment(world: World) -> dict[str, Any]:
 
 
 def commit() -> dict[str, Any]:
-    """The commit of the source tree fsn is imported from, and whether tracked files differ from it."""
+    """The commit of the source tree fsn is imported from, and whether tracked files differ from it.
+
+    Where the tree is a copy without its history, or with an older one, whoever made the copy says in ``FSN_COMMIT``
+    which commit it is.
+    """
+    told = os.environ.get("FSN_COMMIT")
+    if told:
+        return {"commit": told, "modified": None}
     root = Path(fsn.__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return {"commit": None, "modified": None}
@@ -67,8 +74,7 @@ def commit() -> dict[str, Any]:
             "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
         }
     except (OSError, subprocess.SubprocessError):
-        # A copy of the tree without its history: whoever made the copy may say which commit it is.
-        return {"commit": os.environ.get("FSN_COMMIT"), "modified": None}
+        return {"commit": None, "modified": None}
 
 
 def write_environment(path: Path, current: dict[str, Any]) -> None:

@@ -12,16 +12,11 @@ import triton
 from torch import Tensor
 
 from . import gradients, tiles
-from .attention_backward import (
-    field_backward_kernel,
-    prepare_backward_kernel,
-    score_gradient_kernel,
-    softmax_backward_kernel,
-)
+from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
 from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
 from .products import triangle
-from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORE_GRADIENT, SCORES, STRIP, precision, row_tile, row_warps
+from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORES, STRIP, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -324,14 +319,6 @@ def softmax_backward(
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see."""
     batch, nr, tp = attention.shape
-    tile = SCORE_GRADIENT
-    if attention.dtype == torch.bfloat16 and tp == nr <= 256 and tp % tile.rows == 0:
-        ds = torch.empty_like(attention)
-        score_gradient_kernel[(tp // tile.rows, batch)](
-            dg, field, attention, own, turn, tau, ds, length, tp, dg.shape[2], tile.rows, power_of_two(tp),
-            tile.inner, law.drift, num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
-        return ds
     last = r0 + nr
     grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
     ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)

@@ -10,37 +10,23 @@ from .update import incoming
 
 
 @triton.jit
-def with_diagonal(a, grad, cols, rows, own, turn, DRIFT: tl.constexpr):
-    """A with its diagonal, and dA: dG·F and the drift's share.
+def attention_tile(
+    a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see.
 
-    That lies below the diagonal in the co-rotating frame, on it at rest.
+    dA is dG·F and the drift's share: below the diagonal in the co-rotating frame, on it at rest.
     """
+    inside = written & (cols < LAST)[None, :]
+    a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
     a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
+    grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
     if DRIFT == 2:
         grad -= turn[:, None]
     grad = tl.where(cols[None, :] < rows[:, None], grad, 0.0)
     if DRIFT == 1:
         grad = tl.where(cols[None, :] == rows[:, None], turn[:, None], grad)
-    return a, grad
-
-
-@triton.jit
-def attention_tile(
-    a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT: tl.constexpr,
-):  # fmt: skip
-    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see."""
-    inside = written & (cols < LAST)[None, :]
-    a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-    a, grad = with_diagonal(a, grad, cols, rows, own, turn, DRIFT)
     return a, grad, inside
-
-
-@triton.jit
-def softmax_gradient(a, grad):
-    """A ⊙ (dA − δ), whole rows"""
-    delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
-    return a * (grad - delta[:, None])
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -68,7 +54,8 @@ def softmax_backward_kernel(
     kind = ds_ptr.dtype.element_ty
     if SINGLE:
         a, grad, inside = attention_tile(a_ptr, grad_ptr, line, u, rows, written, own, turn, TP, LAST, DRIFT)
-        ds = softmax_gradient(a, grad) * inv_tau
+        delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
+        ds = a * (grad - delta[:, None]) * inv_tau
         tl.store(ds_ptr + line * LAST + u[None, :], ds.to(kind), mask=inside)
     else:
         total = tl.zeros((R,), tl.float32)
@@ -88,67 +75,6 @@ def softmax_backward_kernel(
             )
             ds = a * (grad - delta[:, None]) * inv_tau
             tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(kind), mask=inside)
-
-
-@triton.jit
-def score_gradient_rows(
-    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
-    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr,
-):  # fmt: skip
-    """dS of some rows, all of whose columns up to the diagonal lie among the first BN."""
-    u = tl.arange(0, BN)
-    dg = dg_ptr + (batch * TP + rows[:, None]) * C
-    field = field_ptr + (batch * TP + tl.where(u < TP, u, 0)[None, :]) * C
-    c = tl.arange(0, BC)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for c0 in range(0, C, BC):
-        if C % BC == 0:
-            left = tl.load(dg + (c0 + c)[None, :])
-            right = tl.load(field + (c0 + c)[:, None])
-        else:
-            left = tl.load(dg + (c0 + c)[None, :], mask=(c0 + c < C)[None, :], other=0.0)
-            right = tl.load(field + (c0 + c)[:, None], mask=(c0 + c < C)[:, None], other=0.0)
-        acc = tl.dot(left, right, acc)
-    ok = rows < T
-    turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
-    own = tl.load(own_ptr + batch * T + rows, mask=ok, other=0.0)
-    inside = (u < TP)[None, :]
-    at = (batch * TP + rows[:, None]) * TP + u[None, :]
-    a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    a, grad = with_diagonal(a, acc, u, rows, own, turn, DRIFT)
-    ds = softmax_gradient(a, grad) * inv_tau
-    tl.store(ds_ptr + at, ds.to(ds_ptr.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def score_gradient_kernel(
-    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr,
-    T, TP,
-    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr,
-):  # fmt: skip
-    """The same for rows of up to BN columns, with the product dG·Fᵀ in it: what the softmax needs stays on the chip.
-
-    The first rows see half the columns at most, and do half the work.
-
-    dg, field (B·TP, C), a (B, TP, TP) -> ds (B, TP, TP)
-    """
-    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
-    batch = tl.program_id(1).to(tl.int64)
-    first = tl.program_id(0) * BM
-    rows = first + tl.arange(0, BM)
-    half: tl.constexpr = BN // 2
-    if half >= BM and first + BM <= half:
-        score_gradient_rows(
-            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP, C, BM, half, BC, DRIFT
-        )  # fmt: skip
-        u = half + tl.arange(0, half)
-        zero = tl.zeros((BM, half), ds_ptr.dtype.element_ty)
-        at = ds_ptr + (batch * TP + rows[:, None]) * TP + u[None, :]
-        tl.store(at, zero, mask=(u < TP)[None, :])
-    else:
-        score_gradient_rows(
-            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP, C, BM, BN, BC, DRIFT
-        )  # fmt: skip
 
 
 @triton.jit

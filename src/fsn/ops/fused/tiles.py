@@ -33,8 +33,6 @@ class Tile:
 SCORES = {torch.bfloat16: Tile(128, 32, 256, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
 LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
 """Rows of up to 256 columns in one piece, longer ones column by column."""
-SCORE_GRADIENT = Tile(128, 64, 256, 8, 3)
-"""The softmax's gradient with the product that feeds it: rows, fields at a time; always a whole row of columns."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
