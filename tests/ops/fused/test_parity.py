@@ -48,6 +48,7 @@ SMALL = [
     attention(70, 3, 1, batch=1),
     attention(270, 2, 1, batch=1),
     attention(130, 3, 2, chunk=64, batch=1),
+    attention(330, 2, 1, chunk=128, batch=1),
     ("residual", {"T": 9, "k": 17}),
     ("residual", {"T": 9, "k": 17, "bound": False, "dropout": 0.25}),
     ("residual", {"T": 5, "k": 17, "dropout": 0.25}),

@@ -42,7 +42,7 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
         q, key = (torch.randn(batch * tp, 2 * kp, device=device).to(kind) for _ in range(2))
         law = fused.Law(1, True, True, True, True, frame, False, 1)
         tau = torch.tensor(2.0, device=device)
-        own = torch.zeros(2, batch * length, device=device)
+        own = torch.zeros(4, batch * length, device=device)
         field = 10.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         dg = 1.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         turn = torch.randn(batch * length, device=device)

@@ -156,17 +156,13 @@ class AttentionFunction(torch.autograd.Function):
             mode,
             num_warps=row_warps("query_key", bk),
         )
-        own = torch.empty(2, rows, dtype=torch.float32, device=device)
-        kept, total = None, None
+        own = torch.empty(4, rows, dtype=torch.float32, device=device)
+        total, kept = torch.empty_like(field), None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
             aside.join()
+            triangle(attention, field, total, r0)
             if tp <= tiles.CHUNK:
-                kept, total = attention, triangle(attention, field)
-                break
-            if total is None:
-                total = torch.empty_like(field)
-            last = r0 + attention.shape[1]
-            total[:, r0:last] = attention[:, :, :last] @ field[:, :last]
+                kept = attention
         a = torch.empty(rows, kp, dtype=dtype, device=device)
         slope = torch.empty_like(a)
         out = torch.empty_like(theta)
@@ -223,7 +219,7 @@ class AttentionFunction(torch.autograd.Function):
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
         if kept is not None:
             with aside:
-                df = triangle(kept, dg, transposed=True)
+                df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
                 multiplied = aside.mark()
                 dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
             aside.wait(made)
@@ -234,15 +230,13 @@ class AttentionFunction(torch.autograd.Function):
             aside.join()
         else:
             aside.join()
-            dq = new(batch, tp, 2 * kp)
-            df = torch.zeros(batch, tp, 2 * n * kp, dtype=f32, device=device)
-            dkey = torch.zeros(batch, tp, 2 * kp, dtype=f32, device=device)
-            for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
+            dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=f32)
+            df = new(batch, tp, 2 * n * kp, kind=f32)
+            for r0, attention in attention_chunks(q, key, tau, own, batch, length, law, again=True):
                 ds = softmax_backward(attention, own[0], dg, field, turn, tau, r0, length, law)
-                last = r0 + attention.shape[1]
-                dq[:, r0:last] = mm(ds, keys[:, :last])
-                df[:, :last] += mm(attention[:, :, :last].transpose(1, 2), dg[:, r0:last], f32)
-                dkey[:, :last] += mm(ds.transpose(1, 2), queries[:, r0:last], f32)
+                triangle(ds, keys, dq, r0)
+                triangle(attention, dg, df, r0, transposed=True)
+                triangle(ds, queries, dkey, r0, transposed=True)
             dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
@@ -294,9 +288,13 @@ def field_backward(
 
 
 def attention_chunks(
-    q: Tensor, key: Tensor, tau: Tensor, own: Tensor, batch: int, length: int, law: Law
+    q: Tensor, key: Tensor, tau: Tensor, own: Tensor, batch: int, length: int, law: Law, again: bool = False
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 1024."""
+    """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 1024.
+
+    own (4, M): the diagonal, the sum of all weights before it, and the softmax's maximum and sum. With ``again`` they
+    are known from the first time and rows are not read twice.
+    """
     tp, d, dtype = round_up(length, BLOCK), q.shape[1], q.dtype
     single = tp <= 256
     tile = (SCORES if single else LONG_SCORES)[dtype]
@@ -306,7 +304,7 @@ def attention_chunks(
         attention = torch.empty(batch, nr, tp, dtype=dtype, device=q.device)
         rows = min(tile.rows, BLOCK) if nr % tile.rows else tile.rows
         attention_kernel[(nr // rows, batch)](
-            q, key, tau, attention, own[0], own[1], length, tp, r0, nr, d, rows, columns, tile.inner, single,
+            q, key, tau, attention, own, length, tp, r0, nr, d, rows, columns, tile.inner, single, again,
             law.round_scores and dtype == torch.bfloat16, precision(dtype),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip

@@ -167,15 +167,16 @@ def score_tile(
 
 @triton.jit(do_not_specialize=COUNTS)
 def attention_kernel(
-    q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr, earlier_ptr,
+    q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr,
     T, TP, r0, nr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    SINGLE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
+    SINGLE: tl.constexpr, AGAIN: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence (nr, TP: multiples of the blocks).
 
-    q, key (B·TP, D) -> a (B, nr, TP): weights of strictly earlier positions, zeros elsewhere, so that whoever reads it
-    needs no mask; own (B·T,): the weight of the diagonal; earlier (B·T,): the sum of the weights written to a
+    q, key (B·TP, D) -> a (B, nr, TP): weights of strictly earlier positions, zeros elsewhere up to column r0+nr, so
+    that whoever reads it needs no mask; own (4, B·T): the weight of the diagonal, the sum of the weights written to a,
+    and of rows longer than a block the maximum and the sum of their softmax, which AGAIN takes from there.
     """
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(1).to(tl.int64)
@@ -187,6 +188,8 @@ def attention_kernel(
     u = tl.arange(0, BN)
     out = a_ptr + batch * nr * TP + local[:, None].to(tl.int64) * TP
     kind = a_ptr.dtype.element_ty
+    tokens = tl.num_programs(1).to(tl.int64) * T
+    noted = own_ptr + batch * T + rows
     if SINGLE:
         cols = tl.where(u < TP, u, 0)
         s = score_tile(q_ptr, key_ptr, base + rows, base + cols, inv_tau, D, BM, BN, BD, ROUND, PRECISION)
@@ -196,46 +199,44 @@ def attention_kernel(
         own = tl.sum(tl.where(u[None, :] == rows[:, None], p, 0.0), axis=1)
         p = tl.where((u[None, :] < rows[:, None]) & ok[:, None], p, 0.0).to(kind)
         tl.store(out + u[None, :], p, mask=(u < TP)[None, :])
-        tl.store(own_ptr + batch * T + rows, own, mask=ok)
-        tl.store(earlier_ptr + batch * T + rows, tl.sum(p.to(tl.float32), axis=1), mask=ok)
+        tl.store(noted, own, mask=ok)
+        tl.store(noted + tokens, tl.sum(p.to(tl.float32), axis=1), mask=ok)
     else:
-        top = tl.full((BM,), float("-inf"), tl.float32)
-        total = tl.zeros((BM,), tl.float32)
-        own = tl.zeros((BM,), tl.float32)
-        earlier = tl.zeros((BM,), tl.float32)
         last = r0 + first + BM
-        for u0 in range(0, last, BN):
-            cols = u0 + u
-            s = score_tile(
-                q_ptr,
-                key_ptr,
-                base + rows,
-                base + tl.minimum(cols, TP - 1),
-                inv_tau,
-                D,
-                BM,
-                BN,
-                BD,
-                ROUND,
-                PRECISION,
-            )
-            s = tl.where(cols[None, :] <= rows[:, None], s, float("-inf"))
-            new = tl.maximum(top, tl.max(s, axis=1))
-            total = total * tl.exp(top - new) + tl.sum(tl.exp(s - new[:, None]), axis=1)
-            top = new
-        for u0 in range(0, TP, BN):
-            cols = u0 + u
-            p = tl.zeros((BM, BN), tl.float32)
-            if u0 < last:
+        if AGAIN:
+            top = tl.load(noted + 2 * tokens, mask=ok, other=0.0)
+            total = tl.load(noted + 3 * tokens, mask=ok, other=1.0)
+        else:
+            top = tl.full((BM,), float("-inf"), tl.float32)
+            total = tl.zeros((BM,), tl.float32)
+            for u0 in range(0, last, BN):
+                cols = u0 + u
                 s = score_tile(
                     q_ptr, key_ptr, base + rows, base + tl.minimum(cols, TP - 1), inv_tau,
                     D, BM, BN, BD, ROUND, PRECISION,
                 )  # fmt: skip
-                p = tl.exp(s - top[:, None]) * (1.0 / total)[:, None]
-                own += tl.sum(tl.where(cols[None, :] == rows[:, None], p, 0.0), axis=1)
-                p = tl.where((cols[None, :] < rows[:, None]) & ok[:, None], p, 0.0)
-            rounded = p.to(kind)
-            earlier += tl.sum(rounded.to(tl.float32), axis=1)
-            tl.store(out + cols[None, :], rounded, mask=(cols < TP)[None, :])
-        tl.store(own_ptr + batch * T + rows, own, mask=ok)
-        tl.store(earlier_ptr + batch * T + rows, earlier, mask=ok)
+                s = tl.where(cols[None, :] <= rows[:, None], s, float("-inf"))
+                new = tl.maximum(top, tl.max(s, axis=1))
+                total = total * tl.exp(top - new) + tl.sum(tl.exp(s - new[:, None]), axis=1)
+                top = new
+            tl.store(noted + 2 * tokens, top, mask=ok)
+            tl.store(noted + 3 * tokens, total, mask=ok)
+        own = tl.zeros((BM,), tl.float32)
+        earlier = tl.zeros((BM,), tl.float32)
+        for u0 in range(0, last, BN):
+            cols = u0 + u
+            s = score_tile(
+                q_ptr, key_ptr, base + rows, base + tl.minimum(cols, TP - 1), inv_tau,
+                D, BM, BN, BD, ROUND, PRECISION,
+            )  # fmt: skip
+            p = tl.exp(s - top[:, None]) * (1.0 / total)[:, None]
+            own += tl.sum(tl.where(cols[None, :] == rows[:, None], p, 0.0), axis=1)
+            p = tl.where((cols[None, :] < rows[:, None]) & ok[:, None], p, 0.0).to(kind)
+            earlier += tl.sum(p.to(tl.float32), axis=1)
+            tl.store(out + cols[None, :], p, mask=(cols < TP)[None, :])
+        for u0 in range((last + BN - 1) // BN * BN, r0 + nr, BN):
+            cols = u0 + u
+            tl.store(out + cols[None, :], tl.zeros((BM, BN), kind), mask=(cols < TP)[None, :])
+        if not AGAIN:
+            tl.store(noted, own, mask=ok)
+            tl.store(noted + tokens, earlier, mask=ok)

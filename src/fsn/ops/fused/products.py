@@ -1,4 +1,4 @@
-"""Products with a strictly lower triangular matrix that do not multiply its zeros.
+"""Products with a lower triangular matrix, or some of its rows, that do not multiply its zeros.
 
 The library's batched product does the whole square, and for shapes like these starts with a memset that stalls the
 stream for longer than the zeros cost.
@@ -11,50 +11,68 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS
-from .tiles import TRIANGLE
+from .common import COUNTS, mm
+from .tiles import BLOCK, TRIANGLE
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def triangle_kernel(
     a_ptr, x_ptr, out_ptr,
-    TP, C,
+    TP, WIDTH, C, r0, nr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """a (B, TP, TP), zero on and above the diagonal, x (B, TP, C) -> a x, or aᵀ x; TP: a multiple of the blocks."""
+    """Rows r0 .. r0 + nr of a triangle: a (B, nr, WIDTH), zero above the diagonal; x, out (B, TP, C).
+
+    out[r0 : r0 + nr] = a x; or, TRANSPOSED, out[: r0 + nr] = aᵀ x[r0 : r0 + nr], added to what the rows before r0 left.
+    All sizes but C are multiples of the blocks.
+    """
     first = tl.program_id(1) * BM
     batch = tl.program_id(2).to(tl.int64)
     rows = first + tl.arange(0, BM)
     cols = tl.program_id(0) * BN + tl.arange(0, BN)
     inner = tl.arange(0, BK)
     inside = (cols < C)[None, :]
-    a = a_ptr + batch * TP * TP
+    a = a_ptr + batch * nr * WIDTH
     x = x_ptr + batch * TP * C + cols[None, :]
+    out = out_ptr + batch * TP * C + cols[None, :]
     acc = tl.zeros((BM, BN), tl.float32)
     if TRANSPOSED:
-        for u in range(first, TP, BK):
-            left = tl.load(a + (u + inner)[:, None] * TP + rows[None, :])
-            right = tl.load(x + (u + inner)[:, None] * C, mask=inside, other=0.0)
+        for t in range(tl.maximum(first - r0, 0), nr, BK):
+            left = tl.load(a + (t + inner)[:, None] * WIDTH + rows[None, :])
+            right = tl.load(x + (r0 + t + inner)[:, None] * C, mask=inside, other=0.0)
             acc = tl.dot(tl.trans(left), right, acc)
+        out += rows[:, None] * C
+        if first < r0:
+            acc += tl.load(out, mask=inside, other=0.0).to(tl.float32)
     else:
-        for u in range(0, first + BM, BK):
-            left = tl.load(a + rows[:, None] * TP + (u + inner)[None, :])
+        for u in range(0, r0 + first + BM, BK):
+            left = tl.load(a + rows[:, None] * WIDTH + (u + inner)[None, :])
             right = tl.load(x + (u + inner)[:, None] * C, mask=inside, other=0.0)
             acc = tl.dot(left, right, acc)
-    out = out_ptr + (batch * TP + rows[:, None]) * C + cols[None, :]
+        out += (r0 + rows)[:, None] * C
     tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-def triangle(a: Tensor, x: Tensor, transposed: bool = False) -> Tensor:
-    """a (B, T, T), zero on and above the diagonal, x (B, T, C) -> a x or aᵀ x"""
+def triangle(a: Tensor, x: Tensor, out: Tensor, r0: int = 0, transposed: bool = False) -> Tensor:
+    """The rows r0 .. r0 + n of a triangle, a (B, n, ≥ r0 + n), times x (B, T, C), into ``out`` (B, T, C); returns it.
+
+    Plain: rows r0 .. r0 + n of out. Transposed: all rows before r0 + n; those before r0 are added to.
+    """
+    (batch, length, columns), rows = x.shape, a.shape[1]
+    last = r0 + rows
     if x.dtype == torch.float32:
-        return (a.transpose(1, 2) if transposed else a) @ x
-    batch, length, columns = x.shape
+        if transposed:
+            part = mm(a[:, :, :last].transpose(1, 2), x[:, r0:last])
+            out[:, :r0] += part[:, :r0]
+            out[:, r0:last] = part[:, r0:]
+        else:
+            out[:, r0:last] = mm(a[:, :, :last], x[:, :last])
+        return out
     tile = TRIANGLE
-    rows = tile.rows if length % tile.rows == 0 else 64
-    out = torch.empty_like(x)
-    triangle_kernel[(triton.cdiv(columns, tile.columns), length // rows, batch)](
-        a, x, out, length, columns, rows, tile.columns, tile.inner, transposed,
+    block = tile.rows if rows % tile.rows == 0 else BLOCK
+    grid = (triton.cdiv(columns, tile.columns), (last if transposed else rows) // block, batch)
+    triangle_kernel[grid](
+        a, x, out, length, a.shape[2], columns, r0, rows, block, tile.columns, tile.inner, transposed,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
