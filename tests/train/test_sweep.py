@@ -12,6 +12,7 @@ import pytest
 import tyro
 import yaml
 
+import fsn
 from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
 from fsn.train.commands import Preset, parse_fields, slots, sweep
@@ -195,3 +196,15 @@ def test_slots_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slots(None) == ["4", "6"]
     with pytest.raises(UserError, match="--jobs"):
         slots(0)
+
+
+SWEEPS = Path(__file__).parents[2] / "sweeps"
+
+
+@pytest.mark.parametrize("file", sorted(SWEEPS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_sweeps_that_come_with_the_project_mean_models_that_exist(file: Path) -> None:
+    jobs = read_sweep(file)
+    assert len({job.name for job in jobs}) == len(jobs) > 0
+    for job in jobs:
+        assert job.corpus == "enwik8" and 4394 in job.recipe.eval_at_steps
+        assert fsn.build(job.preset, vocab_size=205, layers=1, **job.model).config
