@@ -9,6 +9,15 @@ from torch import Tensor, nn
 from .. import ops
 from .probe import NO_PROBE, Probe
 
+WIDEST_HEAD = 256
+"""On a GPU the library's fast attention stops at this width, and what it falls back to has a slow backward pass (lab
+notes). The paper's transformer has one head, 352 wide at eight million parameters: it gets the plain formula there."""
+
+
+def library_attends(head: int, device: torch.device) -> bool:
+    """Whether attention of this width is the library's business on this device."""
+    return device.type != "cuda" or head <= WIDEST_HEAD
+
 
 class CausalSelfAttention(nn.Module):
     """One-head (or more) causal attention with RoPE, no biases.
@@ -32,7 +41,8 @@ class CausalSelfAttention(nn.Module):
         qkv = (x @ self.qkv.mT).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         q, k = ops.rotate_half(q, self.rates), ops.rotate_half(k, self.rates)
-        if probe.active or (self.dropout and key is not None):
+        plain = not library_attends(q.shape[-1], x.device)
+        if plain or probe.active or (self.dropout and key is not None):
             scores = (q @ k.mT).to(x.dtype) * q.shape[-1] ** -0.5
             attention = probe("attention", ops.causal_softmax(scores).squeeze(1)).view_as(scores)
             mixed = ops.dropout(attention, self.dropout, key, self.site).to(v.dtype) @ v
