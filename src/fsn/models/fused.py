@@ -160,7 +160,7 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     from ..ops.fused.swiglu import SwiGLUFunction
 
     model, length, dtype, key = shared.model, shared.length, shared.dtype, shared.key
-    k = theta.shape[1]
+    k = model.config.k
     law, made = shared.kernels[index]
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
@@ -174,13 +174,13 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
         raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down, shared.blocks[index])
     else:
         with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-            state = theta.view(-1, length, k)
+            state = theta[:, :k].reshape(-1, length, k)
             raw = block(state, None, key).reshape(-1, k).to(dtype)
         raw = torch.nn.functional.pad(raw, (0, padded(k) - k))
     drop = None
     if key is not None and layer.dropout:
         drop = Drop(layer.dropout, layer.site, key.counter, key.first_row)
-    return ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, length, drop)
+    return ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, k, length, drop)
 
 
 def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:

@@ -120,9 +120,10 @@ def with_ones(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def features(theta: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """θ and its [cos θ, sin θ, 1] as a layer leaves them: an update of zero."""
-    still = torch.zeros(theta.shape[0], padded(theta.shape[1]), dtype=dtype, device=theta.device)
-    state, feat = ResidualFunction.apply(theta, still, None, 1, None)
+    """θ, padded, and its [cos θ, sin θ, 1] as a layer leaves them: an update of zero."""
+    rows, k = theta.shape
+    still = torch.zeros(rows, padded(k), dtype=dtype, device=theta.device)
+    state, feat = ResidualFunction.apply(pad_columns(theta, padded(k)), still, None, k, 1, None)
     return state, feat
 
 
@@ -177,8 +178,9 @@ def attention(
     state, feat = features(theta, inputs.dtype)
     with chunks_of(chunk):
         new, copy = AttentionFunction.apply(
-            state, feat, weight, bias, w, tau, alpha, *rotary_table(T, rates), T, law
+            state, feat, weight, bias, pad_columns(w, padded(k)), tau, alpha, *rotary_table(T, rates), T, law
         )
+        new = new[:, :k]
         ((new * grad_state).sum() + (copy[:, :k].float() * grad_copy).sum()).backward()
 
     state64 = theta64.view(batch, T, k)
@@ -247,7 +249,10 @@ def residual(
     drop = Drop(dropout, 6, counter, 3) if dropout else None
 
     wide = padded(k)
-    new, feat = ResidualFunction.apply(theta, pad_columns(x, wide).to(inputs.dtype), alpha, T, drop)
+    new, feat = ResidualFunction.apply(
+        pad_columns(theta, wide), pad_columns(x, wide).to(inputs.dtype), alpha, k, T, drop
+    )
+    new = new[:, :k]
     both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
     loss = theta.new_zeros(())
     if "state" in outputs:
@@ -342,6 +347,7 @@ def embedding(
     state, feat = EmbeddingFunction.apply(table, tokens, inputs.dtype)
     wide = padded(k)
     both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
+    state = state[:, :k]
     ((state * grad_state).sum() + (both * grad_features).sum()).backward()
     state64 = table64[tokens]
     both64 = ops.phase_features(state64)
@@ -363,8 +369,9 @@ def dropout_masks(
     """Which elements the fused residual keeps, forward and backward, and which the reference keeps."""
     count = torch.tensor(counter, device=device)
     x = torch.ones(batch * T, padded(k), device=device, requires_grad=True)
-    theta = torch.zeros(batch * T, k, device=device)
-    new, _ = ResidualFunction.apply(theta, x, None, T, Drop(rate, site, count, first_row))
+    theta = torch.zeros(batch * T, padded(k), device=device)
+    new, _ = ResidualFunction.apply(theta, x, None, k, T, Drop(rate, site, count, first_row))
+    new = new[:, :k]
     new.sum().backward()
     key = ops.DropoutKey(count, first_row)
     reference = ops.dropout(torch.ones(batch, T, k, device=device), rate, key, site).view(batch * T, k)

@@ -50,11 +50,12 @@ class Law:
 
 
 def rotary_table(length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """cos ωt and sin ωt in float32, from float64 angles.
+    """cos ωt and sin ωt in float32, from float64 angles; no rotation in the padding.
 
-    -> two (T, k)
+    -> two (T, KP)
     """
-    angle = torch.arange(length, device=rates.device, dtype=torch.float64)[:, None] * rates.double()
+    wide = torch.nn.functional.pad(rates.double(), (0, padded(len(rates)) - len(rates)))
+    angle = torch.arange(length, device=rates.device, dtype=torch.float64)[:, None] * wide
     angle = angle.remainder(2 * math.pi)
     return angle.cos().float(), angle.sin().float()
 
@@ -70,34 +71,35 @@ class Coefficients:
     """A layer's kernel as the passes read it, and the parameters it is made of: w0 re, im, w1 re, im."""
 
     w: Tensor
-    """(4, N, k) float32, zeros for what does not exist"""
+    """(4, N, KP) float32, zeros for what does not exist"""
     constant: Tensor
-    """(k,): what the drift's weight multiplies"""
+    """(KP,): what the drift's weight multiplies"""
     parameters: tuple[Tensor | None, ...]
 
 
 class StackFunction(torch.autograd.Function):
-    """Up to four tensors that expand to (N, k) -> (4, N, k), and the drift's constant (k,), in one pass."""
+    """Up to four tensors that expand to (N, k) -> (4, N, KP), and the drift's constant (KP,), in one pass."""
 
     @staticmethod
     def forward(ctx: Any, law: Law, k: int, *parts: Tensor | None) -> tuple[Tensor, Tensor]:
         some = next(p for p in parts if p is not None)
-        n = law.harmonics
-        out = torch.empty(4 * n + 1, k, dtype=torch.float32, device=some.device)
+        n, kp = law.harmonics, padded(k)
+        out = torch.empty(4 * n + 1, kp, dtype=torch.float32, device=some.device)
         wide = [(some if p is None else p).expand(n, k) for p in parts]
         strides = [step for p in wide for step in p.stride()]
         there = [p is not None for p in parts]
-        stack_kernel[(triton.cdiv(k, 128),)](*wide, out, *strides, k, n, law.drift, *there, 128)
-        ctx.shapes = [None if p is None else p.shape for p in parts]
+        stack_kernel[(triton.cdiv(kp, 128),)](*wide, out, *strides, k, n, kp, law.drift, *there, 128)
+        ctx.shapes, ctx.k = [None if p is None else p.shape for p in parts], k
         ctx.set_materialize_grads(False)
         constant = out[4 * n]
         ctx.mark_non_differentiable(constant)
-        return out[: 4 * n].view(4, n, k), constant
+        return out[: 4 * n].view(4, n, kp), constant
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         dw = grads[0]
         shapes = zip(range(4), ctx.shapes, strict=True)
+        dw = None if dw is None else dw[:, :, : ctx.k]
         own = [None if dw is None or shape is None else dw[i].sum_to_size(shape) for i, shape in shapes]
         return None, None, *own
 
@@ -108,13 +110,13 @@ def stack(law: Law, k: int, *parts: Tensor | None) -> Coefficients:
 
 
 def drift_constant(w: Tensor, law: Law) -> Tensor:
-    """Σ_n Im w0⁽ⁿ⁾, and in the co-rotating frame Σ_n Im w1⁽ⁿ⁾ too: (k,)"""
+    """Σ_n Im w0⁽ⁿ⁾, and in the co-rotating frame Σ_n Im w1⁽ⁿ⁾ too: (KP,)"""
     return w[1].sum(0) if law.drift == 1 else (w[1] + w[3]).sum(0)
 
 
 class AttentionFunction(torch.autograd.Function):
-    """theta (M, k) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, k), tau (), alpha () or None
-    -> the new θ and its [θ, 1] (M, KP + 16).
+    """theta (M, KP) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, KP), tau (), alpha () or None
+    -> the new θ (M, KP) and its [θ, 1] (M, KP + 16).
 
     ``wide`` is the packed weight and bias where they are packed already, ``made`` what w comes from. The fields are the
     largest tensor here by far and the cheapest to make: without ``keep_fields`` the backward pass makes them again.
@@ -127,9 +129,9 @@ class AttentionFunction(torch.autograd.Function):
         made: Coefficients | None = None, keep_fields: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
-        rows, k = theta.shape
+        (rows, kp), k = theta.shape, weight.shape[0] // 3
         dtype, device = feat.dtype, theta.device
-        batch, kp, tp = rows // length, padded(k), round_up(length, BLOCK)
+        batch, tp = rows // length, round_up(length, BLOCK)
         bk, mode = power_of_two(kp), math_mode(dtype)
         aside = Aside(device)
         with aside:
@@ -172,7 +174,7 @@ class AttentionFunction(torch.autograd.Function):
         coupling_update_kernel[(triton.cdiv(rows, r),)](
             theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, constant,
             out, cast, a, slope,
-            rows, length, tp, k, kp, bk, law.harmonics, r, law.gate, alpha is not None,
+            rows, length, tp, kp, bk, law.harmonics, r, law.gate, alpha is not None,
             law.drift, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
         ctx.save_for_backward(
@@ -191,9 +193,9 @@ class AttentionFunction(torch.autograd.Function):
         arrives = [g is not None for g in grads]
         dout, dcast = (theta if g is None else g.contiguous() for g in grads)
         length, law = ctx.length, ctx.law
-        rows, k = theta.shape
+        (rows, kp), k = theta.shape, weight.shape[0] // 3
         dtype, device = feat.dtype, theta.device
-        batch, kp, n, tp = rows // length, padded(k), law.harmonics, round_up(length, BLOCK)
+        batch, n, tp = rows // length, law.harmonics, round_up(length, BLOCK)
         bk, mode = power_of_two(kp), math_mode(dtype)
         f32 = torch.float32
 
@@ -212,7 +214,7 @@ class AttentionFunction(torch.autograd.Function):
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dout, dcast, theta, a, pre, turn if alpha is None else alpha, constant, da, dpre, dg, turn, dalpha,
-            batch, length, tp, k, kp, bk, n, r, law.gate, alpha is not None, law.drift,
+            batch, length, tp, kp, bk, n, r, law.gate, alpha is not None, law.drift,
             *arrives, mode, num_warps=row_warps("update_backward", bk),
         )  # fmt: skip
 
@@ -240,7 +242,7 @@ class AttentionFunction(torch.autograd.Function):
             dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
-        dtheta_in, dtau = new(rows, k, kind=f32), new(programs, kind=f32)
+        dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
             theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, dpre, dtheta_in, dtau,
             rows, length, tp, k, kp, bk, r, *arrives, mode, num_warps=row_warps("prepare_backward", bk),
@@ -249,7 +251,7 @@ class AttentionFunction(torch.autograd.Function):
         with weights:
             dweight, dbias = gradients.settle(transposed_mm(dpre, feat), weight, bias, (k, k), (kp, kp))
             dw, dtau_sum, dalpha_sum = gradients.coefficients(
-                partial, w, ctx.parameters, law.parts, law.drift, dtau, tau, dalpha, alpha
+                partial, w, k, ctx.parameters, law.parts, law.drift, dtau, tau, dalpha, alpha
             )
         dfeat = mm(dpre, wide)
         gradients.release(weights, dpre, feat, partial, dtau, dalpha)
@@ -258,12 +260,12 @@ class AttentionFunction(torch.autograd.Function):
 
 
 def coupling_fields(theta: Tensor, w: Tensor, length: int, law: Law, dtype: torch.dtype) -> Tensor:
-    """theta (M, k), w (4, N, k) -> F (B, TP, 2N·KP)"""
-    rows, k = theta.shape
-    batch, kp, tp, tile = rows // length, padded(k), round_up(length, BLOCK), FIELDS
+    """theta (M, KP), w (4, N, KP) -> F (B, TP, 2N·KP)"""
+    rows, kp = theta.shape
+    batch, tp, tile = rows // length, round_up(length, BLOCK), FIELDS
     field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=theta.device)
     fields_kernel[(triton.cdiv(batch * tp, tile.rows), triton.cdiv(kp, tile.columns))](
-        theta, w, field, batch, length, tp, k, kp, law.harmonics, tile.rows, tile.columns,
+        theta, w, field, batch, length, tp, kp, law.harmonics, tile.rows, tile.columns,
         *law.parts, math_mode(dtype), num_warps=tile.warps,
     )  # fmt: skip
     return field
@@ -273,14 +275,14 @@ def field_backward(
     df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: Law
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
-    k, kp, n, tp = theta.shape[1], da.shape[1], law.harmonics, df.shape[1]
+    kp, n, tp = da.shape[1], law.harmonics, df.shape[1]
     strip = STRIP
     blocks = df.shape[0] * tp // strip.tokens
     dtheta = torch.empty_like(da)
     partial = torch.empty(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
     for n0 in range(0, n, 3):
         field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
-            df, weight, da, theta, w, dtheta, partial, length, tp, k,
+            df, weight, da, theta, w, dtheta, partial, length, tp,
             kp, strip.columns, n, n0, min(3, n - n0), strip.tokens, strip.stages,
             *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip

@@ -88,10 +88,10 @@ def load_fields(place, mask, KP: tl.constexpr, HAS: tl.constexpr):
 
 
 @triton.jit
-def load_pair(w_ptr, part, n, k, cols, valid, N: tl.constexpr, HAS: tl.constexpr):
-    """One coefficient per column: row n of part 0..3 of w (4, N, k), zeros where HAS is off."""
+def load_pair(w_ptr, part, n, cols, inside, N: tl.constexpr, KP: tl.constexpr, HAS: tl.constexpr):
+    """One coefficient per column: row n of part 0..3 of w (4, N, KP), zeros where HAS is off."""
     if HAS:
-        return tl.load(w_ptr + (part * N + n) * k + cols, mask=valid, other=0.0)
+        return tl.load(w_ptr + (part * N + n) * KP + cols, mask=inside, other=0.0)
     else:
         return tl.zeros(cols.shape, tl.float32)
 
@@ -109,7 +109,7 @@ def share(re, im, c, s, w_re, w_im, sum_re, sum_im):
 @triton.jit(do_not_specialize=COUNTS)
 def field_backward_kernel(
     df_ptr, weight_ptr, da_ptr, theta_ptr, w_ptr, dtheta_ptr, partial_ptr,
-    T, TP, k,
+    T, TP,
     KP: tl.constexpr, BC: tl.constexpr, N: tl.constexpr, N0: tl.constexpr, HN: tl.constexpr,
     ROWS: tl.constexpr, STAGES: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
@@ -123,46 +123,45 @@ def field_backward_kernel(
     A program walks down ROWS tokens of a sequence, one after the other, in a strip of BC columns. Each thread owns its
     columns, so sums over tokens stay in its registers, and so does the row before; rows to come are on their way.
 
-    df (B·TP, 2N, KP), theta (B·T, k), da (B·T, KP), weight (B·T,) of the drift -> dtheta (B·T, KP); partial
+    df (B·TP, 2N, KP), theta (B·T, KP), da (B·T, KP), weight (B·T,) of the drift -> dtheta (B·T, KP); partial
     (programs, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to
     (later harmonics). ROWS divides TP.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
-    valid = cols < k
     inside = cols < KP
     wide: tl.constexpr = 2 * N * KP
     batch = pid * ROWS // TP
     t0 = (pid * ROWS % TP).to(tl.int32)
     row = batch * T + t0
     zero = tl.zeros((BC,), tl.float32)
-    w0a_re = load_pair(w_ptr, 0, N0, k, cols, valid, N, HAS0)
-    w0a_im = load_pair(w_ptr, 1, N0, k, cols, valid, N, HAS0I)
-    w1a_re = load_pair(w_ptr, 2, N0, k, cols, valid, N, HAS1)
-    w1a_im = load_pair(w_ptr, 3, N0, k, cols, valid, N, HAS1I)
-    w0b_re = load_pair(w_ptr, 0, N0 + 1, k, cols, valid, N, HAS0 and HN > 1)
-    w0b_im = load_pair(w_ptr, 1, N0 + 1, k, cols, valid, N, HAS0I and HN > 1)
-    w1b_re = load_pair(w_ptr, 2, N0 + 1, k, cols, valid, N, HAS1 and HN > 1)
-    w1b_im = load_pair(w_ptr, 3, N0 + 1, k, cols, valid, N, HAS1I and HN > 1)
-    w0c_re = load_pair(w_ptr, 0, N0 + 2, k, cols, valid, N, HAS0 and HN > 2)
-    w0c_im = load_pair(w_ptr, 1, N0 + 2, k, cols, valid, N, HAS0I and HN > 2)
-    w1c_re = load_pair(w_ptr, 2, N0 + 2, k, cols, valid, N, HAS1 and HN > 2)
-    w1c_im = load_pair(w_ptr, 3, N0 + 2, k, cols, valid, N, HAS1I and HN > 2)
+    w0a_re = load_pair(w_ptr, 0, N0, cols, inside, N, KP, HAS0)
+    w0a_im = load_pair(w_ptr, 1, N0, cols, inside, N, KP, HAS0I)
+    w1a_re = load_pair(w_ptr, 2, N0, cols, inside, N, KP, HAS1)
+    w1a_im = load_pair(w_ptr, 3, N0, cols, inside, N, KP, HAS1I)
+    w0b_re = load_pair(w_ptr, 0, N0 + 1, cols, inside, N, KP, HAS0 and HN > 1)
+    w0b_im = load_pair(w_ptr, 1, N0 + 1, cols, inside, N, KP, HAS0I and HN > 1)
+    w1b_re = load_pair(w_ptr, 2, N0 + 1, cols, inside, N, KP, HAS1 and HN > 1)
+    w1b_im = load_pair(w_ptr, 3, N0 + 1, cols, inside, N, KP, HAS1I and HN > 1)
+    w0c_re = load_pair(w_ptr, 0, N0 + 2, cols, inside, N, KP, HAS0 and HN > 2)
+    w0c_im = load_pair(w_ptr, 1, N0 + 2, cols, inside, N, KP, HAS0I and HN > 2)
+    w1c_re = load_pair(w_ptr, 2, N0 + 2, cols, inside, N, KP, HAS1 and HN > 2)
+    w1c_im = load_pair(w_ptr, 3, N0 + 2, cols, inside, N, KP, HAS1I and HN > 2)
     s0a_re, s0a_im, s1a_re, s1a_im = zero, zero, zero, zero
     s0b_re, s0b_im, s1b_re, s1b_im = zero, zero, zero, zero
     s0c_re, s0c_im, s1c_re, s1c_im = zero, zero, zero, zero
     turn = zero
     df = df_ptr + (batch * TP + t0) * wide + 2 * N0 * KP + cols
-    had = valid & (t0 > 0)
+    had = inside & (t0 > 0)
     pa_re, pa_im = load_fields(df - wide, had, KP, True)
     pb_re, pb_im = load_fields(df - wide + 2 * KP, had, KP, HN > 1)
     pc_re, pc_im = load_fields(df - wide + 4 * KP, had, KP, HN > 2)
-    theta = theta_ptr + row * k + cols
+    theta = theta_ptr + row * KP + cols
     dtheta = dtheta_ptr + row * KP + cols
     for i in tl.range(0, ROWS, num_stages=STAGES):
         there = t0 + i < T
-        some = valid & there
-        th = tl.load(theta + i * k, mask=some, other=0.0)
+        some = inside & there
+        th = tl.load(theta + i * KP, mask=some, other=0.0)
         a_re, a_im = load_fields(df + i * wide, some, KP, True)
         b_re, b_im = load_fields(df + i * wide + 2 * KP, some, KP, HN > 1)
         c_re, c_im = load_fields(df + i * wide + 4 * KP, some, KP, HN > 2)
@@ -172,7 +171,7 @@ def field_backward_kernel(
             c, s = c * c1 - s * s1, s * c1 + c * s1
         grad = zero
         if ADD:
-            grad += tl.load(dtheta + i * KP, mask=inside & there, other=0.0).to(tl.float32)
+            grad += tl.load(dtheta + i * KP, mask=some, other=0.0).to(tl.float32)
         g, s0a_re, s0a_im = share(a_re, a_im, c, s, w0a_re, w0a_im, s0a_re, s0a_im)
         if HAS1:
             h, s1a_re, s1a_im = share(pa_re, pa_im, c, s, w1a_re, w1a_im, s1a_re, s1a_im)
@@ -192,7 +191,7 @@ def field_backward_kernel(
                 h, s1c_re, s1c_im = share(pc_re, pc_im, c, s, w1c_re, w1c_im, s1c_re, s1c_im)
                 g += h
             grad += (N0 + 3) * g
-        tl.store(dtheta + i * KP, grad.to(dtheta_ptr.dtype.element_ty), mask=inside & there)
+        tl.store(dtheta + i * KP, grad.to(dtheta_ptr.dtype.element_ty), mask=some)
         if DRIFT:
             weight = tl.load(weight_ptr + row + i, mask=there, other=0.0)
             if DRIFT == 2:
@@ -230,28 +229,27 @@ def prepare_backward_kernel(
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dout (M, k) and dcast (M, KP + 16), what arrives at the layer's
-    new θ and its copy -> dpre blocks 1 and 2, dtheta (M, k), and Σ dq·q per
+    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dout (M, KP) and dcast (M, KP + 16), what arrives at the layer's
+    new θ and its copy -> dpre blocks 1 and 2, dtheta (M, KP), and Σ dq·q per
     program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BK)
-    valid = cols < k
+    inside = (cols < KP)[None, :]
     rows = pid * R + tl.arange(0, R)
     row_ok = rows < M
     t = (rows % T).to(tl.int32)
-    mask = row_ok[:, None] & valid[None, :]
-    store = row_ok[:, None] & (cols < KP)[None, :]
-    at = rows[:, None] * k + cols[None, :]
+    mask = row_ok[:, None] & inside
+    real = row_ok[:, None] & (cols < k)[None, :]
     narrow = rows[:, None] * KP + cols[None, :]
     src = (rows // T * TP + t)[:, None] * (2 * KP) + cols[None, :]
-    th = tl.load(theta_ptr + at, mask=mask, other=0.0)
+    th = tl.load(theta_ptr + narrow, mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
-    ct = tl.load(cos_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
-    st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    ct = tl.load(cos_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
+    st = tl.load(sin_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     cphi = c1 * ct - s1 * st
     sphi = s1 * ct + c1 * st
-    grad = incoming(dout_ptr, dq_ptr, dq_ptr, dcast_ptr, rows, cols, mask, k, KP, HAS_DOUT, False, HAS_DCAST)
+    grad = incoming(dout_ptr, dq_ptr, dq_ptr, dcast_ptr, rows, cols, mask, KP, HAS_DOUT, False, HAS_DCAST)
     da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
@@ -265,15 +263,15 @@ def prepare_backward_kernel(
         gates = rows[:, None] * (3 * KP) + side * KP + cols[None, :]
         raw = tl.load(pre_ptr + gates, mask=mask, other=0.0).to(tl.float32)
         positive, rise = softplus_and_slope(raw, MATH)
-        positive = tl.where(mask, positive, 0.0)
+        positive = tl.where(real, positive, 0.0)
         mean = tl.sum(positive, axis=1) / k
         scale = 1.0 / tl.maximum(mean, 1e-6)
         dgate = dc * cphi + ds * sphi
         along = tl.sum(dgate * positive, axis=1) * scale
         through_mean = tl.where(mean > 1e-6, along / k, 0.0)
         grad += (positive * scale[:, None]) * (ds * cphi - dc * sphi)
-        draw = tl.where(mask, (dgate - through_mean[:, None]) * (rise * scale[:, None]), 0.0)
-        tl.store(dpre_ptr + gates, draw.to(dpre_ptr.dtype.element_ty), mask=store)
+        draw = tl.where(real, (dgate - through_mean[:, None]) * (rise * scale[:, None]), 0.0)
+        tl.store(dpre_ptr + gates, draw.to(dpre_ptr.dtype.element_ty), mask=mask)
         if side == 0:
             tl.store(dtau_ptr + pid, tl.sum(tl.where(row_ok, along, 0.0), axis=0))
-    tl.store(dtheta_ptr + at, grad, mask=mask)
+    tl.store(dtheta_ptr + narrow, grad, mask=mask)

@@ -24,29 +24,30 @@ def query_key_kernel(
 ):  # fmt: skip
     """θ and the raw gates -> gated rotary features, both sides of the score's product.
 
-    theta (B·T, k) float32, pre (B·T, 3KP), cos/sin of ωt (T, k) -> q, key (B·TP, 2KP), zero rows behind each sequence
+    theta (B·T, KP) float32, pre (B·T, 3KP), cos/sin of ωt (T, KP) -> q, key (B·TP, 2KP), zero rows behind each sequence
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
-    valid = cols < k
+    inside = (cols < KP)[None, :]
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
     row_ok = (batch < B) & (t < T)
-    mask = row_ok[:, None] & valid[None, :]
-    wide = (batch < B)[:, None] & (cols < KP)[None, :]
-    s1, c1 = sincos(tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0), MATH)
-    ct = tl.load(cos_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
-    st = tl.load(sin_ptr + t[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    mask = row_ok[:, None] & inside
+    real = row_ok[:, None] & (cols < k)[None, :]
+    wide = (batch < B)[:, None] & inside
+    s1, c1 = sincos(tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0), MATH)
+    ct = tl.load(cos_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
+    st = tl.load(sin_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     cphi = c1 * ct - s1 * st
     sphi = s1 * ct + c1 * st
     out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
     raw = pre_ptr + rows[:, None] * (3 * KP) + cols[None, :]
     kind = q_ptr.dtype.element_ty
-    gate = gate_row(tl.load(raw, mask=mask, other=0.0).to(tl.float32), mask, k, MATH)
+    gate = gate_row(tl.load(raw, mask=mask, other=0.0).to(tl.float32), real, k, MATH)
     tl.store(q_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(q_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
-    gate = gate_row(tl.load(raw + KP, mask=mask, other=0.0).to(tl.float32), mask, k, MATH)
+    gate = gate_row(tl.load(raw + KP, mask=mask, other=0.0).to(tl.float32), real, k, MATH)
     tl.store(key_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(key_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
 
@@ -55,13 +56,14 @@ def query_key_kernel(
 def stack_kernel(
     w0_ptr, w0i_ptr, w1_ptr, w1i_ptr, out_ptr,
     w0_n, w0_k, w0i_n, w0i_k, w1_n, w1_k, w1i_n, w1i_k, k,
-    N: tl.constexpr, DRIFT: tl.constexpr,
+    N: tl.constexpr, KP: tl.constexpr, DRIFT: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Four matrices (N, k) of any strides -> (4N + 1, k): one after the other, zeros for what does not exist; then the
+    """Four matrices (N, k) of any strides -> (4N + 1, KP): one after the other, zeros for what does not exist; then the
     constant of the drift, the sum of the imaginary parts that have one."""
     cols = tl.program_id(0) * BC + tl.arange(0, BC)
     ok = cols < k
+    inside = cols < KP
     constant = tl.zeros((BC,), tl.float32)
     for n in tl.static_range(N):
         zero = tl.zeros((BC,), tl.float32)
@@ -77,38 +79,39 @@ def stack_kernel(
         constant += b
         if DRIFT == 2:
             constant += d
-        tl.store(out_ptr + n * k + cols, a, mask=ok)
-        tl.store(out_ptr + (N + n) * k + cols, b, mask=ok)
-        tl.store(out_ptr + (2 * N + n) * k + cols, c, mask=ok)
-        tl.store(out_ptr + (3 * N + n) * k + cols, d, mask=ok)
-    tl.store(out_ptr + 4 * N * k + cols, constant, mask=ok)
+        tl.store(out_ptr + n * KP + cols, a, mask=inside)
+        tl.store(out_ptr + (N + n) * KP + cols, b, mask=inside)
+        tl.store(out_ptr + (2 * N + n) * KP + cols, c, mask=inside)
+        tl.store(out_ptr + (3 * N + n) * KP + cols, d, mask=inside)
+    tl.store(out_ptr + 4 * N * KP + cols, constant, mask=inside)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def fields_kernel(
     theta_ptr, w_ptr, field_ptr,
-    B, T, TP, k,
+    B, T, TP,
     KP: tl.constexpr, N: tl.constexpr, R: tl.constexpr, BC: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
     MATH: tl.constexpr,
 ):  # fmt: skip
     """θ -> the fields F_u⁽ⁿ⁾ = w0⁽ⁿ⁾ z_uⁿ + w1⁽ⁿ⁾ z_{u+1}ⁿ, powers by recurrence in registers.
 
-    theta (B·T, k) float32, w (4, N, k): w0 re, im, w1 re, im -> field (B·TP, 2N, KP), finite rows behind each sequence
+    theta (B·T, KP) float32, w (4, N, KP): w0 re, im, w1 re, im -> field (B·TP, 2N, KP), finite rows behind
+    each sequence
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
-    valid = cols < k
+    inside = cols < KP
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
-    mask = ((batch < B) & (t < T))[:, None] & valid[None, :]
-    wide = (batch < B)[:, None] & (cols < KP)[None, :]
-    here = theta_ptr + rows[:, None] * k + cols[None, :]
+    mask = ((batch < B) & (t < T))[:, None] & inside[None, :]
+    wide = (batch < B)[:, None] & inside[None, :]
+    here = theta_ptr + rows[:, None] * KP + cols[None, :]
     s1, c1 = sincos(tl.load(here, mask=mask, other=0.0), MATH)
     if HAS1:
         has_next = ((t + 1) < T)[:, None] & mask
-        ns1, nc1 = sincos(tl.load(here + k, mask=has_next, other=0.0), MATH)
+        ns1, nc1 = sincos(tl.load(here + KP, mask=has_next, other=0.0), MATH)
     else:
         ns1, nc1 = s1, c1
     c, s, nc, ns = c1, s1, nc1, ns1
@@ -117,19 +120,19 @@ def fields_kernel(
         re = tl.zeros((R, BC), tl.float32)
         im = tl.zeros((R, BC), tl.float32)
         if HAS0:
-            wr = tl.load(w_ptr + n * k + cols, mask=valid, other=0.0)[None, :]
+            wr = tl.load(w_ptr + n * KP + cols, mask=inside, other=0.0)[None, :]
             re += wr * c
             im += wr * s
         if HAS0I:
-            wi = tl.load(w_ptr + (N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            wi = tl.load(w_ptr + (N + n) * KP + cols, mask=inside, other=0.0)[None, :]
             re -= wi * s
             im += wi * c
         if HAS1:
-            wr = tl.load(w_ptr + (2 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            wr = tl.load(w_ptr + (2 * N + n) * KP + cols, mask=inside, other=0.0)[None, :]
             re += wr * nc
             im += wr * ns
         if HAS1I:
-            wi = tl.load(w_ptr + (3 * N + n) * k + cols, mask=valid, other=0.0)[None, :]
+            wi = tl.load(w_ptr + (3 * N + n) * KP + cols, mask=inside, other=0.0)[None, :]
             re -= wi * ns
             im += wi * nc
         out = field_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]

@@ -23,32 +23,32 @@ def embedding_kernel(
     table_ptr, token_ptr, theta_ptr, feat_ptr, M, k,
     KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """tokens (M,), table (V, k) -> θ (M, k) and [cos θ, sin θ, 1] (M, 2KP + 16)"""
+    """tokens (M,), table (V, k) -> θ (M, KP) and [cos θ, sin θ, 1] (M, 2KP + 16)"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     row_ok, valid = rows < M, cols < k
     mask = row_ok[:, None] & valid[None, :]
     token = tl.load(token_ptr + rows, mask=row_ok, other=0)
     th = tl.load(table_ptr + token[:, None] * k + cols[None, :], mask=mask, other=0.0)
-    tl.store(theta_ptr + rows[:, None] * k + cols[None, :], th, mask=mask)
+    tl.store(theta_ptr + rows[:, None] * KP + cols[None, :], th, mask=row_ok[:, None] & (cols < KP)[None, :])
     store_features(feat_ptr, th, rows, cols, row_ok, valid, KP, MATH)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def embedding_backward_kernel(
-    dtheta_ptr, dfeat_ptr, feat_ptr, out_ptr, M, k,
+    dtheta_ptr, dfeat_ptr, feat_ptr, out_ptr, M,
     KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr,
 ):  # fmt: skip
     """Gradients of θ and of its features -> all that flows back into θ, (M, KP) in the compute type"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     row_ok = rows < M
-    mask = row_ok[:, None] & (cols < k)[None, :]
+    mask = row_ok[:, None] & (cols < KP)[None, :]
     grad = incoming(
-        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, k, KP, HAS_DTHETA, HAS_DFEAT, False
+        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, KP, HAS_DTHETA, HAS_DFEAT, False
     )
     out = out_ptr + rows[:, None] * KP + cols[None, :]
-    tl.store(out, grad.to(out_ptr.dtype.element_ty), mask=row_ok[:, None] & (cols < KP)[None, :])
+    tl.store(out, grad.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -64,7 +64,7 @@ def one_hot_kernel(token_ptr, out_ptr, M, VP: tl.constexpr, BR: tl.constexpr, BV
 
 
 class EmbeddingFunction(torch.autograd.Function):
-    """tokens (M,), table (V, k) -> θ (M, k) and [cos θ, sin θ, 1] (M, 2KP + 16) in the compute type.
+    """tokens (M,), table (V, k) -> θ (M, KP) and [cos θ, sin θ, 1] (M, 2KP + 16) in the compute type.
 
     The gradient is Eᵀ dθ with one-hot E: exact ones and zeros, so only dθ is rounded, and the sums are in float32.
     """
@@ -75,7 +75,7 @@ class EmbeddingFunction(torch.autograd.Function):
         (symbols, k), rows = table.shape, tokens.shape[0]
         kp, device = padded(k), table.device
         bk = power_of_two(kp)
-        theta = torch.empty(rows, k, dtype=torch.float32, device=device)
+        theta = torch.empty(rows, kp, dtype=torch.float32, device=device)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=device)
         hot, aside = None, Aside(device, "weights")
         if ctx.needs_input_grad[0]:
@@ -113,7 +113,7 @@ class EmbeddingFunction(torch.autograd.Function):
         r = row_tile("residual_backward", bk)
         embedding_backward_kernel[(triton.cdiv(rows, r),)](
             grad if dtheta is None else dtheta.contiguous(), feat if dfeat is None else dfeat.contiguous(), feat,
-            grad, rows, k, kp, bk, r, dtheta is not None, dfeat is not None,
+            grad, rows, kp, bk, r, dtheta is not None, dfeat is not None,
             num_warps=row_warps("residual_backward", bk),
         )  # fmt: skip
         weights = Aside(feat.device, "weights")

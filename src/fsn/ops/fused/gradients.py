@@ -103,13 +103,14 @@ def total(parts: Tensor, parameter: Tensor) -> Tensor | None:
 def coefficients_kernel(
     part_ptr, w0_ptr, w0i_ptr, w1_ptr, w1i_ptr,
     dtau_ptr, tau_ptr, tau_out_ptr, dalpha_ptr, alpha_out_ptr,
-    blocks, k, taus, again, alphas, bias_again,
+    blocks, k, stride, taus, again, alphas, bias_again,
     N: tl.constexpr, KP: tl.constexpr, DRIFT: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
     BR: tl.constexpr, BC: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Partial sums (blocks, 4N + 1, KP) -> the four gradients (N, k); the drift's share goes to the imaginary parts.
+    """Partial sums (blocks, 4N + 1, KP) -> the four gradients (N, k), rows ``stride`` apart.
 
+    The drift's share goes to the imaginary parts.
     Two programs more add up what makes the gradients of τ, −Σ/τ and nothing where τ rests on its floor, and of α.
     """
     which = tl.program_id(1)
@@ -137,7 +138,7 @@ def coefficients_kernel(
             acc += tl.load(at + which * KP, mask=mask, other=0.0)
             acc += tl.load(at + 4 * N * KP, mask=mask & drifts, other=0.0)
         out = tl.sum(acc, axis=0)
-        at = (which % N) * k + cols
+        at = (which % N) * stride + cols
         ok = cols < k
         if HAS0:
             tl.store(w0_ptr + at, out, mask=ok & (part == 0))
@@ -152,6 +153,7 @@ def coefficients_kernel(
 def coefficients(
     parts: Tensor,
     w: Tensor,
+    phases: int,
     parameters: tuple[Tensor | None, ...] | None,
     there: tuple[bool, ...],
     drift: int,
@@ -160,12 +162,12 @@ def coefficients(
     dalpha: Tensor,
     alpha: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of w (4, N, k), zeros for what does not exist, of τ and of α, from partial sums; None where in place.
+    """Gradients of w (4, N, KP), zeros for what does not exist, of τ and of α, from partial sums; None where in place.
 
     ``parameters`` are the tensors of which w is made: where each is (N, k) and has its place, they get their shares.
     parts (blocks, 4N + 1, KP), dtau and dalpha (programs,)
     """
-    _, n, k = w.shape
+    n, k = w.shape[1], phases
     book = ledger.current()
     grad = None
     places: list[Tensor] = []
@@ -174,13 +176,14 @@ def coefficients(
         if all(p.shape == (n, k) and book.knows(p) and p.data_ptr() not in book.written for p in own):
             places = [parts if p is None else spot(p)[0] for p in parameters]
     if not places:
-        grad = torch.zeros(4, n, k, dtype=torch.float32, device=w.device)
+        grad = torch.zeros_like(w)
         places = list(grad.unbind())
     tau_out, again, tau_direct = spot(tau)
     alpha_out, alpha_again, alpha_direct = (tau_out, 0, True) if alpha is None else spot(alpha)
     coefficients_kernel[(triton.cdiv(k, 16), 4 * n + 1)](
         parts, *places, dtau, tau, tau_out, dalpha, alpha_out,
-        parts.shape[0], k, dtau.shape[0], again, 0 if alpha is None else dalpha.shape[0], alpha_again,
+        parts.shape[0], k, k if grad is None else grad.shape[2],
+        dtau.shape[0], again, 0 if alpha is None else dalpha.shape[0], alpha_again,
         n, parts.shape[2], drift, *there, 256, 16, 4096, num_warps=8,
     )  # fmt: skip
     return grad, None if tau_direct else tau_out, None if alpha_direct else alpha_out

@@ -1,8 +1,8 @@
 """How the state travels: its copies for products, and the bounded residual update as an autograd function.
 
-Between functions the state is two tensors: θ (M, k) in float32 and a copy in the compute type that the next product
-reads, [cos θ, sin θ, 1] (M, 2KP + 16) for gates and readout or [θ, 1] (M, KP + 16) for SwiGLU. Each is an output with a
-gradient of its own, so the pass that reads one kind of gradient sums all kinds.
+Between functions the state is two tensors: θ (M, KP) in float32, zeros in the padding, and a copy in the compute type
+that the next product reads, [cos θ, sin θ, 1] (M, 2KP + 16) for gates and readout or [θ, 1] (M, KP + 16) for SwiGLU. Each
+is an output with a gradient of its own, so the pass that reads one kind of gradient sums all kinds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import triton
 from torch import Tensor
 
-from .common import ONES, Aside, math_mode, padded, power_of_two
+from .common import ONES, Aside, math_mode, power_of_two
 from .gradients import release, total
 from .tiles import row_tile, row_warps
 from .update import residual_backward_kernel, residual_kernel
@@ -40,16 +40,16 @@ def _drop_arguments(drop: Drop | None, filler: Tensor) -> tuple[Tensor, int, int
 class ResidualFunction(torch.autograd.Function):
     """θ + bound(dropout(x)) -> the new θ and its [cos, sin, 1].
 
-    theta (M, k) float32, x (M, KP) compute type, alpha () or None for no bound
+    theta (M, KP) float32, x (M, KP) compute type, alpha () or None for no bound; k: how many of the columns are phases
     """
 
     @staticmethod
     def forward(
-        ctx: Any, theta: Tensor, x: Tensor, alpha: Tensor | None, length: int, drop: Drop | None
+        ctx: Any, theta: Tensor, x: Tensor, alpha: Tensor | None, k: int, length: int, drop: Drop | None
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        rows, k = theta.shape
-        kp, bk = padded(k), power_of_two(padded(k))
+        rows, kp = theta.shape
+        bk = power_of_two(kp)
         r = row_tile("residual", bk)
         x = x.contiguous()
         out = torch.empty_like(theta)
@@ -67,14 +67,14 @@ class ResidualFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         x, alpha, feat = ctx.saved_tensors
         dtheta, dfeat = grads
-        rows, k = x.shape[0], ctx.k
-        kp, bk = padded(k), power_of_two(padded(k))
+        (rows, kp), k = x.shape, ctx.k
+        bk = power_of_two(kp)
         r = row_tile("residual_backward", bk)
         programs = triton.cdiv(rows, r)
         dx = torch.empty_like(x)
         dalpha = torch.empty(programs, dtype=torch.float32, device=x.device)
         write = dfeat is not None or dtheta is None
-        dout = torch.empty(rows, k, dtype=torch.float32, device=x.device) if write else dtheta
+        dout = torch.empty(rows, kp, dtype=torch.float32, device=x.device) if write else dtheta
         residual_backward_kernel[(programs,)](
             x if dtheta is None else dtheta.contiguous(), x if dfeat is None else dfeat.contiguous(), feat, x,
             dalpha if alpha is None else alpha, dout, dx, dalpha, *_drop_arguments(ctx.drop, x),
@@ -88,4 +88,4 @@ class ResidualFunction(torch.autograd.Function):
             with weights:
                 dalpha_sum = total(dalpha, alpha)
             release(weights, dalpha)
-        return dout, dx, dalpha_sum, None, None
+        return dout, dx, dalpha_sum, None, None, None

@@ -86,14 +86,14 @@ def residual_kernel(
 ):  # fmt: skip
     """θ + bound(dropout(x)), and the features that gates and readout read.
 
-    theta (M, k) float32, x (M, KP) -> out (M, k) float32, feat (M, 2KP + 16)
+    theta (M, KP) float32, x (M, KP) -> out (M, KP) float32, feat (M, 2KP + 16)
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     valid = cols < k
     row_ok = rows < M
-    mask = row_ok[:, None] & valid[None, :]
-    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    mask = row_ok[:, None] & (cols < KP)[None, :]
+    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
     if BOUND:
@@ -101,7 +101,7 @@ def residual_kernel(
         _, _, _, _, _, ratio = bound_parts(x, MATH)
         x = x * (alpha * ratio)[:, None]
     new = th + x
-    tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
+    tl.store(out_ptr + rows[:, None] * KP + cols[None, :], new, mask=mask)
     store_features(feat_ptr, new, rows, cols, row_ok, valid, KP, MATH)
 
 
@@ -120,26 +120,24 @@ def store_features(feat_ptr, theta, rows, cols, row_ok, valid, KP: tl.constexpr,
 def coupling_update_kernel(
     theta_ptr, total_ptr, weight_ptr, pre_ptr, alpha_ptr, constant_ptr,
     out_ptr, cast_ptr, x_ptr, slope_ptr,
-    M, T, TP, k,
+    M, T, TP,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     MATH: tl.constexpr,
 ):  # fmt: skip
     """Contract the aggregated fields, add the drift, gate, bound, and move θ: equation 2 from G on.
 
-    theta (M, k), total (B·TP, 2N, KP), weight (M,), pre (M, 3KP) -> out (M, k), cast (M, KP + 16), and for the
+    theta (M, KP), total (B·TP, 2N, KP), weight (M,), pre (M, 3KP) -> out (M, KP), cast (M, KP + 16), and for the
     backward pass x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative
     of that sum in θ_t.
     DRIFT: 0 none, 1 rest frame (weight is that of the diagonal), 2 co-rotating frame (the sum of all earlier ones);
-    constant (k,): what the weight multiplies.
+    constant (KP,): what the weight multiplies.
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
-    valid = cols < k
     row_ok = rows < M
-    mask = row_ok[:, None] & valid[None, :]
-    store = row_ok[:, None] & (cols < KP)[None, :]
-    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    mask = row_ok[:, None] & (cols < KP)[None, :]
+    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
     c, s = c1, s1
     x = tl.zeros((R, BK), tl.float32)
@@ -155,12 +153,12 @@ def coupling_update_kernel(
         weight = tl.load(weight_ptr + rows, mask=row_ok, other=0.0)
         if DRIFT == 2:
             weight = -weight
-        x += weight[:, None] * tl.load(constant_ptr + cols, mask=valid, other=0.0)[None, :]
+        x += weight[:, None] * tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)[None, :]
     narrow = rows[:, None] * KP + cols[None, :]
     kind = x_ptr.dtype.element_ty
-    tl.store(slope_ptr + narrow, slope.to(kind), mask=store)
+    tl.store(slope_ptr + narrow, slope.to(kind), mask=mask)
     x = tl.where(mask, x, 0.0).to(kind)
-    tl.store(x_ptr + narrow, x, mask=store)
+    tl.store(x_ptr + narrow, x, mask=mask)
     gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
     x = tl.where(mask, x.to(tl.float32) * gate, 0.0)
     if BOUND:
@@ -168,21 +166,21 @@ def coupling_update_kernel(
         _, _, _, _, _, ratio = bound_parts(x, MATH)
         x = x * (alpha * ratio)[:, None]
     new = th + x
-    tl.store(out_ptr + rows[:, None] * k + cols[None, :], new, mask=mask)
+    tl.store(out_ptr + rows[:, None] * KP + cols[None, :], new, mask=mask)
     tl.store(
-        cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=store
+        cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=mask
     )
     ones_columns(cast_ptr, rows, row_ok, KP + 16)
 
 
 @triton.jit
 def incoming(
-    dtheta_ptr, dfeat_ptr, feat_ptr, dcast_ptr, rows, cols, mask, k,
+    dtheta_ptr, dfeat_ptr, feat_ptr, dcast_ptr, rows, cols, mask,
     KP: tl.constexpr, HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, HAS_DCAST: tl.constexpr,
 ):  # fmt: skip
     """All that flows back into θ: directly, through [cos, sin], through the cast copy."""
     if HAS_DTHETA:
-        grad = tl.load(dtheta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+        grad = tl.load(dtheta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     else:
         grad = tl.where(mask, 0.0, 0.0)
     if HAS_DFEAT:
@@ -224,20 +222,19 @@ def residual_backward_kernel(
     valid = cols < k
     rows = pid * R + tl.arange(0, R)
     row_ok = rows < M
-    mask = row_ok[:, None] & valid[None, :]
+    mask = row_ok[:, None] & (cols < KP)[None, :]
     grad = incoming(
-        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, k, KP, HAS_DTHETA, HAS_DFEAT, False
+        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, KP, HAS_DTHETA, HAS_DFEAT, False
     )
     if WRITE:
-        tl.store(dout_ptr + rows[:, None] * k + cols[None, :], grad, mask=mask)
+        tl.store(dout_ptr + rows[:, None] * KP + cols[None, :], grad, mask=mask)
     alpha, sign = load_alpha(alpha_ptr, BOUND)
     x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
     dx, da = bound_backward(x, grad, alpha, BOUND, MATH)
     dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-    store = row_ok[:, None] & (cols < KP)[None, :]
     dx = tl.where(valid[None, :], dx, 0.0)
-    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=store)
+    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=mask)
     if BOUND:
         tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da, 0.0), axis=0))
 
@@ -246,7 +243,7 @@ def residual_backward_kernel(
 def coupling_update_backward_kernel(
     dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, constant_ptr,
     dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
-    B, T, TP, k,
+    B, T, TP,
     KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
@@ -259,18 +256,16 @@ def coupling_update_backward_kernel(
     """
     pid = tl.program_id(0)
     cols = tl.arange(0, BK)
-    valid = cols < k
     padded = pid * R + tl.arange(0, R)
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
     row_ok = (batch < B) & (t < T)
-    mask = row_ok[:, None] & valid[None, :]
     inside = (cols < KP)[None, :]
-    store = row_ok[:, None] & inside
+    mask = row_ok[:, None] & inside
     alpha, sign = load_alpha(alpha_ptr, BOUND)
     grad = incoming(
-        dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, cols, mask, k, KP, HAS_DTHETA, False, HAS_DCAST
+        dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, cols, mask, KP, HAS_DTHETA, False, HAS_DCAST
     )
     a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
@@ -285,15 +280,15 @@ def coupling_update_backward_kernel(
     tl.store(
         dpre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :],
         dgate.to(dpre_ptr.dtype.element_ty),
-        mask=store,
+        mask=mask,
     )
     da = tl.where(mask, dx * gate, 0.0).to(dx_ptr.dtype.element_ty)
-    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=store)
+    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=mask)
     da = da.to(tl.float32)
     if DRIFT:
-        constant = tl.load(constant_ptr + cols, mask=valid, other=0.0)
+        constant = tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)
         tl.store(turn_ptr + rows, tl.sum(da * constant[None, :], axis=1), mask=row_ok)
-    th = tl.load(theta_ptr + rows[:, None] * k + cols[None, :], mask=mask, other=0.0)
+    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
     c, s = c1, s1
     wide = (batch < B)[:, None] & inside
