@@ -1,8 +1,8 @@
 """What the kernels share: elementary functions, tiles, products, padding.
 
 Internal buffers are padded so that rows start on 16-byte boundaries whatever k is: ``KP`` is k rounded up to a
-multiple of 16. Padding holds zeros, so it adds nothing to any sum, and loads are masked at KP, not at k: a mask at an odd
-k would split every load into single numbers.
+multiple of 16. Padding holds zeros, so it adds nothing to any sum, and loads are masked at KP, not at k: a mask at an
+odd k would split every load into single numbers.
 
 Types: the state θ and every reduction are float32; operands of matrix products have the compute type, bfloat16
 or float32 (with IEEE products).

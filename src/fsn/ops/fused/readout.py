@@ -60,7 +60,7 @@ def cross_entropy_kernel(
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BV)
     ok = rows < M
-    mask = ok[:, None] & (cols < V)[None, :]
+    mask = ok[:, None] & (cols < VP)[None, :]
     z = tl.load(z_ptr + rows[:, None] * VP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     z = z * tl.load(scale_ptr)
     target = tl.load(target_ptr + rows, mask=ok, other=0)
@@ -89,18 +89,17 @@ def cross_entropy_backward_kernel(
     for i in range(0, ROWS, R):
         rows = pid * ROWS + i + tl.arange(0, R)
         ok = rows < M
-        mask = ok[:, None] & (cols < V)[None, :]
+        mask = ok[:, None] & (cols < VP)[None, :]
         z = tl.load(z_ptr + rows[:, None] * VP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
         target = tl.load(target_ptr + rows, mask=ok, other=0)
         lse = tl.load(lse_ptr + rows, mask=ok, other=0.0)
         dloss = tl.load(dloss_ptr + rows, mask=ok, other=0.0)
         hit = cols[None, :] == target[:, None]
         g = tl.exp(z * scale - lse[:, None]) - tl.where(hit, 1.0, 0.0)
-        g = tl.where(mask, g * dloss[:, None], 0.0)
+        g = tl.where(ok[:, None] & (cols < V)[None, :], g * dloss[:, None], 0.0)
         dscale += tl.sum(g * (z - tl.sum(tl.where(hit, z, 0.0), axis=1)[:, None]), axis=1)
-        store = ok[:, None] & (cols < VP)[None, :]
         out = (g * scale).to(dz_ptr.dtype.element_ty)
-        tl.store(dz_ptr + rows[:, None] * VP + cols[None, :], out, mask=store)
+        tl.store(dz_ptr + rows[:, None] * VP + cols[None, :], out, mask=mask)
     tl.store(dscale_ptr + pid, tl.sum(dscale, axis=0))
 
 

@@ -1,8 +1,8 @@
 """How the state travels: its copies for products, and the bounded residual update as an autograd function.
 
 Between functions the state is two tensors: θ (M, KP) in float32, zeros in the padding, and a copy in the compute type
-that the next product reads, [cos θ, sin θ, 1] (M, 2KP + 16) for gates and readout or [θ, 1] (M, KP + 16) for SwiGLU. Each
-is an output with a gradient of its own, so the pass that reads one kind of gradient sums all kinds.
+that the next product reads, [cos θ, sin θ, 1] (M, 2KP + 16) for gates and readout or [θ, 1] (M, KP + 16) for SwiGLU.
+Each is an output with a gradient of its own, so the pass that reads one kind of gradient sums all kinds.
 """
 
 from __future__ import annotations
