@@ -32,10 +32,10 @@ class Check:
     failed: str | None = None
 
     def judge(self) -> Check:
-        """A path passes within the tolerance, or within four times the error the reference has in that precision."""
+        """A path passes within the tolerance, or within twice the error the reference has in that precision."""
         for precision, errors in self.errors.items():
             for name, (error, reference) in errors.items():
-                if not error < max(TOLERANCE[precision], 4 * reference):
+                if not error < max(TOLERANCE[precision], 2 * reference):
                     beyond = f"{name} off by {error:.1e}, reference by {reference:.1e}"
                     self.failed = f"{self.path} path in {precision}: {beyond}"
         return self

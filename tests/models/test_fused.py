@@ -44,6 +44,7 @@ def check(errors: dict[str, list[float]], dtype: str) -> None:
         if not error < max(limit, 2 * plain)
     }
     assert len(errors) > 5 and not wrong, f"beyond {limit:.0e}: {wrong}"
+    # A loss has less room: but at k = 176 and T = 255 the reference itself is 1.4e-2 to 1.7e-2 off in bfloat16.
     assert errors["loss"][0] < max(limit, 1.5 * errors["loss"][1]), errors["loss"]
 
 

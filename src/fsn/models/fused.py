@@ -103,23 +103,22 @@ def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | N
     from ..ops.fused.readout import pack_prototypes
     from ..ops.fused.swiglu import pack_swiglu
 
+    with torch.no_grad():
+        gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
     kernels = []
     blocks: list[tuple[Tensor, Tensor] | None] = []
     aside = Aside(model.tau.device, "packing")
     for i, layer in enumerate(model.stack):
-        law = law_of(model, layer)
+        law, block = law_of(model, layer), layer.feedforward
         with aside if i else contextlib.nullcontext():
             kernels.append((law, stack(law, model.config.k, *parts_of(layer.kernel))))
-    with torch.no_grad():
-        gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
-        with aside:
-            for layer in model.stack:
-                block = layer.feedforward
-                packed = None
-                if isinstance(block, SwiGLU) and type(block) is SwiGLU:
-                    packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
-                blocks.append(packed)
-            prototypes = pack_prototypes(model.readout.prototypes, dtype)
+        packed = None
+        if type(block) is SwiGLU:
+            with aside, torch.no_grad():
+                packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
+        blocks.append(packed)
+    with aside, torch.no_grad():
+        prototypes = pack_prototypes(model.readout.prototypes, dtype)
     rotary = rotary_tables(model, length)
     return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside)
 
@@ -164,7 +163,7 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     law, made = shared.kernels[index]
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
-        layer.attention_bound.alpha, *shared.rotary, length, law, shared.gates, made,
+        layer.attention_bound.alpha, *shared.rotary, length, law, made, shared.gates,
         index == len(shared.kernels) - 1,
     )  # fmt: skip
     if index == 0:

@@ -142,10 +142,11 @@ class Stepper:
         from ..ops.fused.adamw import mean
         from ..ops.fused.common import Aside
 
-        with ledger.writing(self.flat.places, self.device) as book:
-            book.keep.append(losses)
-            with Aside(self.device):
+        with ledger.writing(self.flat.places) as book:
+            aside = Aside(self.device)
+            with aside:
                 mean(losses.detach(), self.flat.spare, batch * self.recipe.predictions)
+            book.defer(aside, [losses])
             torch.autograd.backward(losses, self._shares[batch])
         self.flat.collect(book.written)
 

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from fsn import ops
 from fsn.ops.fused import tiles
-from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table
+from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table, stack
 from fsn.ops.fused.common import ONES, padded
 from fsn.ops.fused.embedding import EmbeddingFunction
 from fsn.ops.fused.readout import ReadoutFunction
@@ -176,9 +176,10 @@ def attention(
     grad_state, grad_copy = inputs.draw(batch * T, k), inputs.draw(batch * T, k)
 
     state, feat = features(theta, inputs.dtype)
+    made = stack(law, k, *(part if present else None for part, present in zip(w, there, strict=True)))
     with chunks_of(chunk):
         new, copy = AttentionFunction.apply(
-            state, feat, weight, bias, pad_columns(w, padded(k)), tau, alpha, *rotary_table(T, rates), T, law
+            state, feat, weight, bias, made.w, tau, alpha, *rotary_table(T, rates), T, law, made
         )
         new = new[:, :k]
         ((new * grad_state).sum() + (copy[:, :k].float() * grad_copy).sum()).backward()

@@ -21,6 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .common import sum_of
+
 BLOCK = 1024
 """Parameters a program of AdamW moves."""
 PARTS = 512
@@ -32,11 +34,7 @@ PART = 2048
 @triton.jit(do_not_specialize=["n"])
 def mean_kernel(x_ptr, out_ptr, n, count, BLOCK: tl.constexpr):
     """One program: the sum of n numbers, divided by ``count``."""
-    acc = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n, BLOCK):
-        i = start + tl.arange(0, BLOCK)
-        acc += tl.load(x_ptr + i, mask=i < n, other=0.0).to(tl.float32)
-    tl.store(out_ptr, tl.sum(acc, axis=0) / count)
+    tl.store(out_ptr, sum_of(x_ptr, n, BLOCK) / count)
 
 
 def mean(x: Tensor, out: Tensor, count: int) -> None:

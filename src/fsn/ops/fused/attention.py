@@ -109,24 +109,19 @@ def stack(law: Law, k: int, *parts: Tensor | None) -> Coefficients:
     return Coefficients(w, constant, parts)
 
 
-def drift_constant(w: Tensor, law: Law) -> Tensor:
-    """Σ_n Im w0⁽ⁿ⁾, and in the co-rotating frame Σ_n Im w1⁽ⁿ⁾ too: (KP,)"""
-    return w[1].sum(0) if law.drift == 1 else (w[1] + w[3]).sum(0)
-
-
 class AttentionFunction(torch.autograd.Function):
     """theta (M, KP) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, KP), tau (), alpha () or None
     -> the new θ (M, KP) and its [θ, 1] (M, KP + 16).
 
-    ``wide`` is the packed weight and bias where they are packed already, ``made`` what w comes from. The fields are the
-    largest tensor here by far and the cheapest to make: without ``keep_fields`` the backward pass makes them again.
+    ``made`` is where w comes from, ``wide`` the packed weight and bias where they are packed already. The fields are
+    the largest tensor here by far and the cheapest to make: without ``keep_fields`` the backward pass makes them again.
     """
 
     @staticmethod
     def forward(
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
-        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law, wide: Tensor | None = None,
-        made: Coefficients | None = None, keep_fields: bool = True,
+        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law, made: Coefficients,
+        wide: Tensor | None = None, keep_fields: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         (rows, kp), k = theta.shape, weight.shape[0] // 3
@@ -142,22 +137,9 @@ class AttentionFunction(torch.autograd.Function):
         key = torch.empty_like(q)
         r = row_tile("query_key", bk)
         query_key_kernel[(triton.cdiv(batch * tp, r),)](
-            theta,
-            pre,
-            cos,
-            sin,
-            q,
-            key,
-            batch,
-            length,
-            tp,
-            k,
-            kp,
-            bk,
-            r,
-            mode,
+            theta, pre, cos, sin, q, key, batch, length, tp, k, kp, bk, r, mode,
             num_warps=row_warps("query_key", bk),
-        )
+        )  # fmt: skip
         own = torch.empty(4, rows, dtype=torch.float32, device=device)
         total, kept = torch.empty_like(field), None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
@@ -170,19 +152,17 @@ class AttentionFunction(torch.autograd.Function):
         out = torch.empty_like(theta)
         cast = torch.empty(rows, kp + ONES, dtype=dtype, device=device)
         r = row_tile("update", bk)
-        constant = drift_constant(w, law) if made is None else made.constant
         coupling_update_kernel[(triton.cdiv(rows, r),)](
-            theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, constant,
+            theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, made.constant,
             out, cast, a, slope,
             rows, length, tp, kp, bk, law.harmonics, r, law.gate, alpha is not None,
             law.drift, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
         ctx.save_for_backward(
-            theta, feat, wide, weight, bias, w, constant, tau, alpha, cos, sin, pre, q, key,
+            theta, feat, wide, weight, bias, w, made.constant, tau, alpha, cos, sin, pre, q, key,
             field if keep_fields else None, a, slope, own, kept,
         )  # fmt: skip
-        ctx.length, ctx.law = length, law
-        ctx.parameters = None if made is None else made.parameters
+        ctx.length, ctx.law, ctx.parameters = length, law, made.parameters
         return out, cast
 
     @staticmethod

@@ -164,6 +164,16 @@ def pack(
 
 
 @triton.jit
+def sum_of(part_ptr, n, BLOCK: tl.constexpr):
+    """The sum of n numbers, always in the same order."""
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for i in range(0, n, BLOCK):
+        at = i + tl.arange(0, BLOCK)
+        acc += tl.load(part_ptr + at, mask=at < n, other=0.0).to(tl.float32)
+    return tl.sum(acc, axis=0)
+
+
+@triton.jit
 def sincos(x, MATH: tl.constexpr):
     if MATH == 2:
         turns = tl.floor(x * 0.15915494309189535 + 0.5)

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from . import ledger
-from .common import COUNTS, Aside
+from .common import COUNTS, Aside, sum_of
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -71,16 +71,6 @@ def settle(
         0 if bias is None else bias.shape[0], again, bias_again, rows, *padded_sizes, width, 8, 128,
     )  # fmt: skip
     return None if direct else matrix, None if bias_direct else offset
-
-
-@triton.jit
-def sum_of(part_ptr, n, BLOCK: tl.constexpr):
-    """The sum of n numbers, always in the same order."""
-    acc = tl.zeros((BLOCK,), tl.float32)
-    for i in range(0, n, BLOCK):
-        at = i + tl.arange(0, BLOCK)
-        acc += tl.load(part_ptr + at, mask=at < n, other=0.0)
-    return tl.sum(acc, axis=0)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -154,7 +144,7 @@ def coefficients(
     parts: Tensor,
     w: Tensor,
     phases: int,
-    parameters: tuple[Tensor | None, ...] | None,
+    parameters: tuple[Tensor | None, ...],
     there: tuple[bool, ...],
     drift: int,
     dtau: Tensor,
@@ -171,7 +161,7 @@ def coefficients(
     book = ledger.current()
     grad = None
     places: list[Tensor] = []
-    if book is not None and parameters is not None:
+    if book is not None:
         own = [p for p in parameters if p is not None]
         if all(p.shape == (n, k) and book.knows(p) and p.data_ptr() not in book.written for p in own):
             places = [parts if p is None else spot(p)[0] for p in parameters]

@@ -35,8 +35,6 @@ class Ledger:
         self.places = places
         self.written: set[int] = set()
         """Addresses of the parameters whose place was given out."""
-        self.keep: list[Tensor] = []
-        """Tensors that work on the side stream still reads: alive until the ledger is closed."""
         self._running: deque[tuple[Aside, torch.cuda.Event, list[Tensor]]] = deque()
 
     def knows(self, parameter: Tensor) -> bool:
@@ -88,8 +86,8 @@ def current() -> Ledger | None:
 
 
 @contextmanager
-def writing(places: dict[int, Tensor], device: torch.device) -> Iterator[Ledger]:
-    """A ledger for the backward pass inside; on leaving, all that it put on side streams is waited for."""
+def writing(places: dict[int, Tensor]) -> Iterator[Ledger]:
+    """A ledger for the backward pass inside; on leaving, all that was deferred is waited for."""
     global _current
     if _current is not None:
         raise RuntimeError("a ledger is open already: backward passes that write gradients cannot be nested")
@@ -99,8 +97,3 @@ def writing(places: dict[int, Tensor], device: torch.device) -> Iterator[Ledger]
     finally:
         _current = None
         book.close()
-        if device.type == "cuda":
-            from .common import Aside
-
-            Aside(device).join()
-        book.keep.clear()
