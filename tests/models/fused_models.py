@@ -18,6 +18,8 @@ import fsn
 from fsn.data import Windows, epoch_order
 from fsn.models import FSN, LanguageModel, fused
 from fsn.ops import DropoutKey
+from fsn.ops.fused import ledger
+from fsn.train.optimizer import FlatParameters
 from fsn.train.recipe import Recipe
 from fsn.train.step import Stepper
 from fsn.train.world import World, numerics
@@ -207,6 +209,32 @@ def same_bits(
         "results": len(results),
         "different": [name for name, (a, b) in results.items() if not torch.equal(a, b)],
         "not finite": [name for name, (_, b) in results.items() if not torch.isfinite(b).all()],
+    }
+
+
+def written(family: str, dtype: str = "float32", device: str = "cpu", **overrides: Any) -> dict[str, Any]:
+    """The gradient that a backward pass writes into the trainer's vector itself, against the one autograd returns.
+
+    Layers share gates and τ, so that their places are written once and added to after that.
+    """
+    model = build(family, device, **overrides)
+    tokens, targets = text(2, 12, device)
+    with path("fused"):
+        losses, expected = gradients(model, tokens, targets, dtype)
+        flat = FlatParameters(model)
+        flat.gradient.fill_(float("nan"))
+        flat.release()
+        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
+            again = model.loss(tokens, targets)
+        with ledger.writing(flat.places) as book:
+            again.backward(torch.full_like(again, 1 / again.numel()))
+        flat.collect(book.written)
+    found = flat.split(flat.gradient)
+    names = {p.data_ptr(): name for name, p in model.named_parameters()}
+    return {
+        "same loss": torch.equal(again, losses),
+        "written": sorted(names[address] for address in book.written),
+        "errors": {name: relative(found[name], g.double()) for name, g in expected.items()},
     }
 
 

@@ -187,6 +187,25 @@ def test_without_triton_one_warning_and_the_reference(how: str, tmp_path: Path) 
     assert how == "missing" or "libcuda is older than this" in lines[0]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-mf"])
+def test_what_a_pass_writes_itself_is_what_autograd_returns(
+    interpreter: Interpreter, family: str, dtype: str
+) -> None:
+    check_written(interpreter(f"{MODELS}:written", family=family, dtype=dtype, k=9), family)
+
+
+def check_written(found: dict[str, Any], family: str) -> None:
+    assert found["same loss"]
+    shared_by_layers = {"gates.weight", "gates.bias", "tau"}
+    assert shared_by_layers | {"embedding.phases", "readout.prototypes"} <= set(found["written"])
+    direct = [name for name in found["written"] if "kernel" in name]
+    assert len(direct) == (
+        0 if family == "kuramoto" else 8
+    )  # Kuramoto's kernel is fixed, or shared by all phases
+    assert max(found["errors"].values()) < 1e-6, found["errors"]
+
+
 # --- on a GPU ---------------------------------------------------------------------------------------------
 
 
@@ -230,6 +249,14 @@ def test_two_hundred_steps_on_a_gpu() -> None:
     assert len(losses["fused"]) == 200
     assert losses["fused"] == pytest.approx(losses["reference"], rel=2e-5)
     assert losses["fused"][-1] < 0.8 * losses["fused"][0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_a_pass_writes_itself_on_a_gpu(dtype: str) -> None:
+    from tests.models.fused_models import written
+
+    check_written(written("fsn", dtype, "cuda", k=33), "fsn")
 
 
 @pytest.mark.gpu
