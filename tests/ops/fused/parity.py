@@ -34,9 +34,9 @@ from torch import Tensor
 from fsn import ops
 from fsn.ops.fused import tiles
 from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table, stack
-from fsn.ops.fused.common import ONES, padded
+from fsn.ops.fused.common import ONES, padded, power_of_two, round_up
 from fsn.ops.fused.embedding import EmbeddingFunction
-from fsn.ops.fused.readout import ReadoutFunction
+from fsn.ops.fused.readout import ROWS, R, ReadoutFunction, cross_entropy_backward_kernel
 from fsn.ops.fused.residual import Drop, ResidualFunction
 from fsn.ops.fused.swiglu import SwiGLUFunction
 
@@ -335,6 +335,30 @@ def readout(
     return {"loss": relative(loss, loss64)} | inputs.gradient_errors(
         {"scale": scale_t.grad.abs().sum().item()}
     )
+
+
+def readout_scale(
+    common: float, rows: int = 64, symbols: int = 41, device: str = "cpu", seed: int = 0
+) -> float:
+    """The error of the scale's gradient in float32 where all coherences of a row have ``common`` in common.
+
+    That part drops out of the softmax, and has to drop out of this gradient too, whatever rounding does to it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    vp = round_up(symbols, 16)
+    z = pad_columns(common + torch.randn(rows, symbols, generator=generator), vp).to(device)
+    targets = torch.randint(symbols, (rows,), generator=generator).to(device)
+    scale, dloss = torch.tensor(0.05, device=device), torch.ones(rows, device=device)
+    exact = scale.double().requires_grad_()
+    losses = F.cross_entropy(exact * z[:, :symbols].double(), targets, reduction="none")
+    losses.sum().backward()
+    lse = (scale.double() * z[:, :symbols].double()).logsumexp(dim=1).float()
+    dz, dscale = torch.empty_like(z), torch.empty(rows // ROWS, device=device)
+    cross_entropy_backward_kernel[(rows // ROWS,)](
+        z, targets, scale, lse, dloss, dz, dscale, rows, symbols, vp, power_of_two(vp), R, ROWS
+    )
+    assert exact.grad is not None
+    return relative(dscale.sum(), exact.grad)
 
 
 def embedding(

@@ -68,6 +68,11 @@ def test_in_the_interpreter(interpreter: other.Interpreter, case: tuple[str, Any
     check(interpreter(f"{PARITY}:{function}", dtype=dtype, **arguments), dtype)
 
 
+def test_what_coherences_have_in_common_does_not_move_the_scale(interpreter: other.Interpreter) -> None:
+    assert interpreter(f"{PARITY}:readout_scale", common=0.0) < 1e-5
+    assert interpreter(f"{PARITY}:readout_scale", common=400.0) < 1e-4
+
+
 def rows(T: int) -> int:
     """Sequences in a batch: more of the short ones, so that there is something to average over."""
     return max(2, 64 // T)
