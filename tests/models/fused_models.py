@@ -185,6 +185,37 @@ def poison() -> Iterator[list[int]]:
             setattr(torch, name, make)
 
 
+@contextlib.contextmanager
+def lagging(which: str | None) -> Iterator[None]:
+    """At every block beside the main stream let one of the two fall behind: ``main``, or the stream at its ``side``.
+
+    Work that is ordered stays so. What only luck kept in order, such as memory taken again before its last reader is
+    done, goes wrong every time. None: nothing lags.
+    """
+    from fsn.ops.fused.common import Aside
+
+    enter, leave = Aside.__enter__, Aside.__exit__
+    millisecond = 2_000_000  # in the GPU's cycles, about
+
+    def slow_enter(aside: Aside) -> Aside:
+        enter(aside)
+        torch.cuda._sleep(millisecond)
+        return aside
+
+    def slow_leave(aside: Aside, *error: Any) -> None:
+        leave(aside, *error)
+        torch.cuda._sleep(millisecond)
+
+    try:
+        if which == "side":
+            Aside.__enter__ = slow_enter  # type: ignore[method-assign]
+        elif which == "main":
+            Aside.__exit__ = slow_leave  # type: ignore[method-assign]
+        yield
+    finally:
+        Aside.__enter__, Aside.__exit__ = enter, leave  # type: ignore[method-assign]
+
+
 def same_bits(
     family: str,
     dtype: str = "float32",
@@ -193,15 +224,16 @@ def same_bits(
     batch: int = 2,
     chunk: int | None = None,
     poisoned: bool = False,
+    lag: str | None = None,
     **overrides: Any,
 ) -> dict[str, Any]:
-    """The fused path twice, the second time perhaps with poisoned memory: which results differ in any bit?"""
+    """The fused path twice, the second time perhaps with poisoned memory or a lag: which results differ in any bit?"""
     model = build(family, device, **overrides)
     tokens, targets = text(batch, T, device)
     key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
     with path("fused"), chunks_of(chunk):
         first_losses, first = gradients(model, tokens, targets, dtype, key)
-        with poison() if poisoned else contextlib.nullcontext([0]) as filled:
+        with poison() if poisoned else contextlib.nullcontext([0]) as filled, lagging(lag):
             losses, grads = gradients(model, tokens, targets, dtype, key)
     results = {name: (first[name], grads[name]) for name in first} | {"loss": (first_losses, losses)}
     return {
@@ -212,7 +244,9 @@ def same_bits(
     }
 
 
-def written(family: str, dtype: str = "float32", device: str = "cpu", **overrides: Any) -> dict[str, Any]:
+def written(
+    family: str, dtype: str = "float32", device: str = "cpu", lag: str | None = None, **overrides: Any
+) -> dict[str, Any]:
     """The gradient that a backward pass writes into the trainer's vector itself, against the one autograd returns.
 
     Layers share gates and τ, so that their places are written once and added to after that.
@@ -224,11 +258,12 @@ def written(family: str, dtype: str = "float32", device: str = "cpu", **override
         flat = FlatParameters(model)
         flat.gradient.fill_(float("nan"))
         flat.release()
-        with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
-            again = model.loss(tokens, targets)
-        with ledger.writing(flat.places) as book:
-            again.backward(torch.full_like(again, 1 / again.numel()))
-        flat.collect(book.written)
+        with lagging(lag):
+            with torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
+                again = model.loss(tokens, targets)
+            with ledger.writing(flat.places) as book:
+                again.backward(torch.full_like(again, 1 / again.numel()))
+            flat.collect(book.written)
     found = flat.split(flat.gradient)
     names = {p.data_ptr(): name for name, p in model.named_parameters()}
     return {

@@ -240,6 +240,20 @@ def test_same_bits_and_nothing_left_unwritten_on_a_gpu(T: int, dtype: str) -> No
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("lag", ["main", "side"])
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-shared-kernel"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_streams_that_fall_behind_change_nothing(dtype: str, family: str, lag: str) -> None:
+    """Memory that another stream frees or takes while the one that reads it lags: a GPU with other work to do."""
+    from tests.models.fused_models import same_bits, written
+
+    for T in (70, 1100):
+        again = same_bits(family, dtype, "cuda", T=T, k=33, layers=3, poisoned=True, lag=lag)
+        assert not again["different"] and not again["not finite"]
+    check_written(written(family, dtype, "cuda", lag=lag, k=33), family)
+
+
+@pytest.mark.gpu
 def test_two_hundred_steps_on_a_gpu() -> None:
     """Fused in a CUDA graph beside the reference, eager, in float32: the same losses throughout."""
     from tests.models.fused_models import graph_training

@@ -6,7 +6,6 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -110,8 +109,8 @@ def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | N
     aside = Aside(model.tau.device, "packing")
     for i, layer in enumerate(model.stack):
         law, block = law_of(model, layer), layer.feedforward
-        with aside if i else contextlib.nullcontext():
-            kernels.append((law, stack(law, model.config.k, *parts_of(layer.kernel))))
+        made = stack(law, model.config.k, *parts_of(layer.kernel), aside=aside if i else None)
+        kernels.append((law, made))
         packed = None
         if type(block) is SwiGLU:
             with aside, torch.no_grad():

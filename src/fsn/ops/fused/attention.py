@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,17 +79,23 @@ class Coefficients:
 
 
 class StackFunction(torch.autograd.Function):
-    """Up to four tensors that expand to (N, k) -> (4, N, KP), and the drift's constant (KP,), in one pass."""
+    """Up to four tensors that expand to (N, k) -> (4, N, KP), and the drift's constant (KP,), in one pass.
+
+    The pass runs ``aside``, the function itself does not: autograd would run its backward there too, beside the others.
+    """
 
     @staticmethod
-    def forward(ctx: Any, law: Law, k: int, *parts: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, law: Law, k: int, aside: Aside | None, *parts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         some = next(p for p in parts if p is not None)
         n, kp = law.harmonics, padded(k)
-        out = torch.empty(4 * n + 1, kp, dtype=torch.float32, device=some.device)
         wide = [(some if p is None else p).expand(n, k) for p in parts]
         strides = [step for p in wide for step in p.stride()]
         there = [p is not None for p in parts]
-        stack_kernel[(triton.cdiv(kp, 128),)](*wide, out, *strides, k, n, kp, law.drift, *there, 128)
+        with contextlib.nullcontext() if aside is None else aside:
+            out = torch.empty(4 * n + 1, kp, dtype=torch.float32, device=some.device)
+            stack_kernel[(triton.cdiv(kp, 128),)](*wide, out, *strides, k, n, kp, law.drift, *there, 128)
         ctx.shapes, ctx.k = [None if p is None else p.shape for p in parts], k
         ctx.set_materialize_grads(False)
         constant = out[4 * n]
@@ -101,11 +108,12 @@ class StackFunction(torch.autograd.Function):
         shapes = zip(range(4), ctx.shapes, strict=True)
         dw = None if dw is None else dw[:, :, : ctx.k]
         own = [None if dw is None or shape is None else dw[i].sum_to_size(shape) for i, shape in shapes]
-        return None, None, *own
+        return None, None, None, *own
 
 
-def stack(law: Law, k: int, *parts: Tensor | None) -> Coefficients:
-    w, constant = StackFunction.apply(law, k, *parts)
+def stack(law: Law, k: int, *parts: Tensor | None, aside: Aside | None = None) -> Coefficients:
+    """A layer's coefficients, made on the main stream or ``aside``: then nobody may read them before it is joined."""
+    w, constant = StackFunction.apply(law, k, aside, *parts)
     return Coefficients(w, constant, parts)
 
 

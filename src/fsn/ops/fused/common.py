@@ -103,6 +103,9 @@ class Aside:
     Weight gradients and other work off the critical path overlap with memory-bound passes this way. Inside a
     CUDA graph it becomes a parallel branch. Blocks of one lane follow each other, lanes run side by side; the lane of
     the weights' gradients gives way to everything else. On the CPU the block simply runs.
+
+    A block may launch kernels and make tensors, but not apply a function that autograd differentiates: autograd runs
+    its backward on the stream of its forward, where it takes memory that the main stream may still be reading.
     """
 
     _streams: ClassVar[dict[tuple[int, str], torch.cuda.Stream]] = {}

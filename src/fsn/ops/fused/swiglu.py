@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .common import COUNTS, ONES, Aside, math_mode, mm, pack, padded, sigmoid, transposed_mm
 from .gradients import release, settle
-from .tiles import FEEDFORWARD
+from .tiles import FEEDFORWARD, FEEDFORWARD_WIDEST
 
 ROWS = 32
 COLUMNS = 64
@@ -98,11 +98,11 @@ def middle_backward_kernel(
 def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """x (M, NP + 16), w (2HP, NP + 16) -> gu (M, 2HP), and SiLU(gate) ⊙ up (M, HP).
 
-    In bfloat16 one kernel; in float32, where products must be the library's, a product and a pass.
+    In bfloat16 one kernel, unless it is wide; in float32, where products must be the library's, a product and a pass.
     """
     rows, hp, mode = x.shape[0], w.shape[0] // 2, math_mode(x.dtype)
     out = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
-    if x.dtype == torch.float32:
+    if x.dtype == torch.float32 or hp > FEEDFORWARD_WIDEST:
         gu = mm(x, w.t())
         grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
         middle_kernel[grid](gu, out, rows, hp, ROWS, COLUMNS, mode)
