@@ -113,10 +113,10 @@ def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | N
         kernels.append((law, made))
         packed = None
         if type(block) is SwiGLU:
-            with aside, torch.no_grad():
+            with torch.no_grad(), aside:
                 packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
         blocks.append(packed)
-    with aside, torch.no_grad():
+    with torch.no_grad(), aside:
         prototypes = pack_prototypes(model.readout.prototypes, dtype)
     rotary = rotary_tables(model, length)
     return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside)

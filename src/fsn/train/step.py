@@ -144,7 +144,7 @@ class Stepper:
 
         with ledger.writing(self.flat.places) as book:
             aside = Aside(self.device)
-            with aside:
+            with torch.no_grad(), aside:
                 mean(losses.detach(), self.flat.spare, batch * self.recipe.predictions)
             book.defer(aside, [losses])
             torch.autograd.backward(losses, self._shares[batch])

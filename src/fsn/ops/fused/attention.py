@@ -242,9 +242,9 @@ class AttentionFunction(torch.autograd.Function):
                 partial, w, k, ctx.parameters, law.parts, law.drift, dtau, tau, dalpha, alpha
             )
         dfeat = mm(dpre, wide)
-        gradients.release(weights, dpre, feat, partial, dtau, dalpha)
-        none = (None,) * 7
-        return dtheta_in, dfeat, dweight, dbias, dw, dtau_sum, dalpha_sum, *none
+        results = dweight, dbias, dw if ctx.needs_input_grad[4] else None, dtau_sum, dalpha_sum
+        gradients.release(weights, (dpre, feat, partial, dtau, dalpha), results)
+        return dtheta_in, dfeat, *results, *(None,) * 7
 
 
 def coupling_fields(theta: Tensor, w: Tensor, length: int, law: Law, dtype: torch.dtype) -> Tensor:

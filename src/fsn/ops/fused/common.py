@@ -120,6 +120,10 @@ class Aside:
             self.side = self._streams[key]
 
     def __enter__(self) -> Aside:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "work beside the main stream must not be recorded by autograd: use torch.no_grad()"
+            )
         if self.side is not None:
             self.side.wait_stream(self.main)
             self.context = torch.cuda.stream(self.side)

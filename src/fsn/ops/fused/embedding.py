@@ -119,5 +119,5 @@ class EmbeddingFunction(torch.autograd.Function):
         weights = Aside(feat.device, "weights")
         with weights:
             dtable, _ = settle(transposed_mm(hot, grad), table, None, tuple(table.shape), (hot.shape[1], kp))
-        release(weights, hot, grad)
+        release(weights, (hot, grad), (dtable,))
         return dtable, None, None

@@ -179,14 +179,15 @@ def coefficients(
     return grad, None if tau_direct else tau_out, None if alpha_direct else alpha_out
 
 
-def release(aside: Aside, *tensors: Tensor | None) -> None:
+def release(aside: Aside, reads: tuple[Tensor, ...], results: tuple[Tensor | None, ...]) -> None:
     """End a block of parameter gradients: join it, or let it run on while the backward pass goes its way.
 
-    With a ledger nobody reads the gradients before the pass is over. The tensors the block reads stay alive until it
-    is known to have finished, a few blocks later.
+    It runs on if all its results are in the ledger (None here), where nobody reads them before the pass is over; what
+    it ``reads`` stays alive until it is known to have finished, a few blocks later. A result that goes to autograd is
+    read as soon as this function returns.
     """
     book = ledger.current()
-    if book is None:
+    if book is None or any(result is not None for result in results):
         aside.join()
     else:
-        book.defer(aside, [t for t in tensors if t is not None])
+        book.defer(aside, list(reads))

@@ -189,5 +189,5 @@ class ReadoutFunction(torch.autograd.Function):
             dprototypes = prototypes_gradient(transposed_mm(dz, x), prototypes, x.dtype)
             dscale_sum = total(dscale, scale)
         dx = mm(dz, w)
-        release(weights, dz, x, dscale)
+        release(weights, (dz, x, dscale), (dprototypes, dscale_sum))
         return dx, dprototypes, dscale_sum, None, None, None

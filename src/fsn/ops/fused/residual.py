@@ -87,5 +87,5 @@ class ResidualFunction(torch.autograd.Function):
             weights = Aside(x.device, "weights")
             with weights:
                 dalpha_sum = total(dalpha, alpha)
-            release(weights, dalpha)
+            release(weights, (dalpha,), (dalpha_sum,))
         return dout, dx, dalpha_sum, None, None, None

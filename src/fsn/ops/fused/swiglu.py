@@ -167,5 +167,5 @@ class SwiGLUFunction(torch.autograd.Function):
                 transposed_mm(dgu, x), gate_up, bias, (hidden, gate_up.shape[1]), (hp, wide)
             )
         dx = mm(dgu, w1)
-        release(weights, dy, middle, dgu, x)
+        release(weights, (dy, middle, dgu, x), (dgate_up, dbias, ddown))
         return dx, dgate_up, dbias, ddown, None

@@ -1,0 +1,59 @@
+"""Work beside the main stream is in order, whatever the GPU does meanwhile; found out by clocks, without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ops.fused.interpreter import Interpreter, shared
+
+STREAMS = "tests.models.fused_streams"
+
+
+@pytest.fixture
+def interpreter() -> Interpreter:
+    return shared()
+
+
+@pytest.mark.parametrize("trainer", [True, False], ids=["trainer", "autograd"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"family": "fsn", "layers": 3},
+        {"family": "fsn", "dtype": "bfloat16"},
+        {"family": "fsn", "T": 70, "chunk": 64},
+        {"family": "fsn-shared-kernel"},
+        {"family": "kuramoto"},
+    ],
+    ids=lambda case: "-".join(str(value) for value in case.values()),
+)
+def test_nothing_races(interpreter: Interpreter, case: dict[str, Any], trainer: bool) -> None:
+    found = interpreter(f"{STREAMS}:races", trainer=trainer, k=9, **case)
+    assert found["streams"] == ["fields", "main", "packing", "weights"] and found["operations"] > 300
+    assert not found["races"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "family"),
+    [
+        ("the side waits for the main stream", "fsn"),
+        ("the main stream waits for a mark", "fsn"),
+        ("the main stream joins", "fsn"),
+        ("what a block reads stays alive", "fsn"),
+        ("results for autograd are joined", "fsn-shared-kernel"),
+    ],
+)
+def test_a_rule_left_out_is_noticed(interpreter: Interpreter, rule: str, family: str) -> None:
+    assert len(interpreter(f"{STREAMS}:races", family=family, broken=rule, k=9, layers=3)["races"]) >= 4
+
+
+def test_autograd_may_not_record_what_runs_beside() -> None:
+    pytest.importorskip("triton")
+    from fsn.ops.fused.common import Aside
+
+    with pytest.raises(RuntimeError, match="no_grad"), Aside(torch.device("cpu")):
+        pass
+    with torch.no_grad(), Aside(torch.device("cpu")):
+        pass
