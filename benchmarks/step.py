@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from benchmarks.floor import Ceilings, measure_ceilings
+from benchmarks.gate import limit
 from benchmarks.measure import PARTS, SYMBOLS, Case, measure
 from benchmarks.warm import default_workers, plan_jobs, share_caches, warm
 from fsn.errors import UserError
@@ -231,8 +232,8 @@ def line(row: dict[str, Any]) -> str:
             f"{part['ms']:>9.3f}{spread:>6.1%}{part['mtok_per_s']:>8.2f}{part['memory_gb']:>7.2f}"
             f"{part['share_of_floor']:>6.0%} "
         )
-    worst = max((e[0] for errors in check["errors"].values() for e in errors.values()), default=None)
-    verdict = check["path"] if worst is None else f"{check['path']}, off by {worst:.0e} at most"
+    shares = [e[0] / limit(p, e[1]) for p, errors in check["errors"].items() for e in errors.values()]
+    verdict = f"{check['path']}, errors at most {max(shares):.0%} of their limit" if shares else check["path"]
     return f"{head}{parts[0]} │{parts[1]} │{row['training']['first_step_s']:>8.1f}s  {verdict}"
 
 

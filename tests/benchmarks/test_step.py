@@ -66,6 +66,21 @@ def test_the_check_sees_what_the_step_leaves_in_its_vector() -> None:
     assert "step's gradient off by" in str(gate.check_written("fused", model, wrong, expected, "bf16").failed)
 
 
+def test_a_large_scalar_hides_no_weight() -> None:
+    """The readout's scale can be nearly all of a gradient's length."""
+    model = fsn.build("fsn-1m", vocab_size=13, **SMALL)
+    parts = {
+        name: torch.ones(p.shape) * (1e4 if p.dim() == 0 else 1.0) for name, p in model.named_parameters()
+    }
+    losses, exact = torch.ones(2, 3), torch.cat([g.flatten() for g in parts.values()])
+    parts["gates.weight"] = 2 * parts["gates.weight"]
+    found = torch.cat([g.flatten() for g in parts.values()])
+    assert gate.relative(found, exact) < 1e-2
+    errors = gate.compare(model, (losses, found), (losses, exact), (losses, exact))
+    assert errors["weights"][0] > 0.1 and errors["scalars"] == [0.0, 0.0] and errors["losses"] == [0.0, 0.0]
+    assert "weights off by" in str(gate.Check("fused", {"bf16": errors}).judge().failed)
+
+
 def test_checks_add_up() -> None:
     reference, passed = gate.Check("reference"), gate.Check("compiled", {"bf16": {"losses": [1e-3, 1e-3]}})
     failed = gate.Check("compiled", {"bf16": {"gradient": [1.0, 0.0]}}).judge()

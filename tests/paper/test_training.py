@@ -72,16 +72,19 @@ def test_copy_depth_at_matched_epochs(tmp_path: Path) -> None:
     item = item_named("copy-depth-so-far")
     assert item.compute(bench).state == "missing"
     shapes: dict[str, tuple[Need, int, Callable[[np.ndarray], np.ndarray]]] = {
-        "transformer": (needs.REFERENCE, 2, np.ones_like),
-        "fsn": (needs.FSN, 2, lambda d: 1.0 - 0.2 * (d >= 4)),
-        "kuramoto": (needs.KURAMOTO, 1, np.ones_like),
+        "transformer": (needs.REFERENCE, 10, np.ones_like),
+        "fsn": (needs.FSN, 10, lambda d: 1.0 - 0.2 * (d >= 4)),
+        "fsn-nophase": (needs.NO_PHASES, 9, np.ones_like),
+        "kuramoto": (needs.KURAMOTO, 8, np.ones_like),
     }
-    for need, epochs, shape in shapes.values():
-        run = write_run(tmp_path, need, [5.0] * epochs, scale=TINY, weights=need.family.encode())
+    for need, best, shape in shapes.values():  # two epochs after the best
+        losses = [*(5.0 - 0.1 * epoch for epoch in range(best)), 5.0, 5.0]
+        run = write_run(tmp_path, need, losses, scale=TINY, weights=need.family.encode())
         write_losses(run, "text", bench, shape)
     result = item.compute(bench_of(tmp_path, TINY))
     found = {row.quantity: row.ours for row in result.rows}
-    assert set(found) == {f"FSN, depth {b}" for b in ("0–1", "2–3", "4–7", "8–15", "16–23", "24–32")}
+    bins = ("0–1", "2–3", "4–7", "8–15", "16–23", "24–32")
+    assert set(found) == {f"{name}, depth {b}" for name in ("FSN", "No phases (epoch 9)") for b in bins}
     assert found["FSN, depth 24–32"] == pytest.approx(-0.2, abs=0.02)
     assert found["FSN, depth 0–1"] == pytest.approx(0.0, abs=0.02)
-    assert result.rows[0].group.startswith("Epoch 2, against transformer") and len(result.pictures) == 1
+    assert result.rows[0].group.startswith("Epoch 10, against transformer") and len(result.pictures) == 1

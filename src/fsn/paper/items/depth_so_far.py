@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsn.measure import Table, family_table, margin_table
+from fsn.measure import Table, best_epoch, family_table, margin_table
 from fsn.paper.bench import Bench, NotRun
 from fsn.paper.item import Item, Result, picture
 from fsn.paper.library import epochs_of
@@ -15,24 +15,33 @@ REFERENCE = Need("transformer")
 MODELS = {"Base layer": Need("kuramoto"), "FSN": Need("fsn"), "No phases": Need("fsn-nophase")}
 
 
-def by_epochs(bench: Bench, need: Need) -> dict[int, Run]:
-    """The seed-0 runs of a model that have weights, by the number of their epochs."""
+def by_epoch(bench: Bench, need: Need) -> dict[int, Run]:
+    """The seed-0 runs of a model, by the epoch of the weights they kept: their best."""
     found: dict[int, Run] = {}
     for run in bench.library.matching(need, SEED):
-        if (run.folder / "best.safetensors").is_file():
-            found.setdefault(epochs_of(run), run)
+        if epochs_of(run) and (run.folder / "best.safetensors").is_file():
+            found.setdefault(best_epoch(run).epoch, run)
     return found
 
 
 def matched(bench: Bench) -> tuple[int, Run, dict[str, Run]] | None:
-    """The most epochs at which a transformer and another model both stand, and the runs that do."""
-    references = by_epochs(bench, REFERENCE)
-    others = {name: by_epochs(bench, need) for name, need in MODELS.items()}
-    common = [e for e in references if e and any(e in runs for runs in others.values())]
+    """The last epoch of which a transformer and another model both have weights, and the runs that do.
+
+    Beside them any model whose weights are earlier by a tenth at most: that can only be to its disadvantage.
+    """
+    references = by_epoch(bench, REFERENCE)
+    others = {name: by_epoch(bench, need) for name, need in MODELS.items()}
+    common = [e for e in references if any(e in runs for runs in others.values())]
     if not common:
         return None
-    epochs = max(common)
-    return epochs, references[epochs], {name: runs[epochs] for name, runs in others.items() if epochs in runs}
+    epoch = max(common)
+    models: dict[str, Run] = {}
+    for name, runs in others.items():
+        near = [e for e in runs if 0.9 * epoch <= e <= epoch]
+        if near:
+            title = name if max(near) == epoch else f"{name} (epoch {max(near)})"
+            models[title] = runs[max(near)]
+    return epoch, references[epoch], models
 
 
 def measure(bench: Bench, reference: Run, models: dict[str, Run]) -> Table:
@@ -44,9 +53,9 @@ def measure(bench: Bench, reference: Run, models: dict[str, Run]) -> Table:
 def compute_item(bench: Bench) -> Result:
     found = matched(bench)
     if found is None:
-        remark = "no transformer and FSN of seed 0 with weights at the same number of epochs"
+        remark = "no transformer and FSN of seed 0 with weights of the same epoch"
         return Result(rows=[Row("margins at matched epochs", None, None, state=MISSING, remark=remark)])
-    epochs, reference, models = found
+    epoch, reference, models = found
     try:
         table = measure(bench, reference, models)
     except NotRun as reason:
@@ -55,12 +64,12 @@ def compute_item(bench: Bench) -> Result:
     for line in table.rows:
         ends = f"95 % [{line['low']:+.4f}, {line['high']:+.4f}], {line['tokens']:,} targets".replace("-", "−")
         title = f"{line['run']}, depth {line['bin']}"
-        group = f"Epoch {epochs}, against {reference.name}"
+        group = f"Epoch {epoch}, against {reference.name}"
         rows.append(Row(title, None, line["margin"], None, "1", MEASURED, "+.4f", ends, group))
     families = family_table(table, {name: [name] for name in models})
     shown = picture(
         "copy-depth-so-far",
-        f"Margins against the transformer by copy depth, both after {epochs} epochs, seed 0. Below zero the model "
+        f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. Below zero the model "
         "is ahead.",
         lambda plots, surface: plots.depth_bars(families, surface),
         table,
@@ -72,7 +81,7 @@ ITEM = Item(
     "copy-depth-so-far",
     "Copy depth at matched epochs",
     "beyond the paper",
-    "The copy-depth margins of seed 0 against the transformer of the same number of epochs, whatever that is.",
+    "The copy-depth margins of seed 0 against the transformer's weights of the same epoch, whatever that is.",
     compute_item,
     roles=("text",),
 )
