@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 import fsn
 from fsn.data import Corpus
@@ -30,6 +29,7 @@ from fsn.demo.training import Runs
 from fsn.errors import UserError
 from fsn.measure import BINS, Battery, battery, battery_losses, label_corpus, label_split, margin_table
 from fsn.measure.copy_depth import CAP, bin_name
+from fsn.models import LanguageModel
 from fsn.progress import Bar
 from fsn.train import Run
 from fsn.train.sample import sample
@@ -51,7 +51,7 @@ RESAMPLES = 400
 REFERENCE = "transformer"
 
 Losses = NDArray[np.float32]
-Models = dict[str, nn.Module]
+Models = dict[str, LanguageModel]
 
 
 def measure(plan: Plan, runs: Runs) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def read_coefficients(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def show_snippet(models: dict[str, nn.Module], corpus: Corpus, text: str) -> dict[str, Any]:
+def show_snippet(models: Mapping[str, nn.Module], corpus: Corpus, text: str) -> dict[str, Any]:
     """A text that says the same thing twice, through every model: what each character costs, where attention
     goes."""
     tokens = corpus.encode(text.encode("latin-1")).long()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..errors import UserError
-from ..nn import NO_PROBE, Probe
+from ..nn import NO_PROBE, Cache, Probe
 from .config import Config
 
 
@@ -52,6 +52,32 @@ class LanguageModel(nn.Module):
 
     def compute_loss(self, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
         return ops.cross_entropy(self.compute_logits(tokens, key, self.probe), targets)
+
+    def new_cache(self) -> Cache:
+        """An empty memory for :meth:`extend`."""
+        return Cache(self.config.layers)
+
+    def extend(self, tokens: Tensor, cache: Cache, hidden: Tensor | None = None) -> Tensor:
+        """Read on: tokens that follow what ``cache`` has seen, any number of them, and their logits.
+
+        Without dropout, and on the reference path: a few positions at a time leave kernels nothing to win.
+        ``hidden`` marks new positions that are padding: nobody looks at them, and their own logits mean nothing.
+        Positions only enter as distances, so padding in front changes nothing.
+
+        tokens (B, n), hidden (B, n) bool -> logits (B, n, V)
+        """
+        self.check_tokens(tokens)
+        if hidden is not None and (hidden.shape != tokens.shape or hidden.dtype != torch.bool):
+            raise UserError(
+                f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}; it marks tokens: "
+                f"make it bool of shape {tuple(tokens.shape)}"
+            )
+        first = cache.length
+        cache.grow(tokens, hidden)
+        return self.compute_extension(tokens, cache, first)
+
+    def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
+        raise NotImplementedError
 
     def _key(self, tokens: Tensor, key: ops.DropoutKey | None) -> ops.DropoutKey | None:
         if not self.training or not self.uses_dropout:

@@ -22,6 +22,7 @@ from .. import ops
 from ..nn import (
     NO_PROBE,
     BoundedUpdate,
+    Cache,
     CoherenceReadout,
     CouplingKernel,
     FrustratedCoupling,
@@ -29,6 +30,7 @@ from ..nn import (
     KernelSpec,
     MeanField,
     NoFeedForward,
+    Past,
     PhaseEmbedding,
     Probe,
     Register,
@@ -94,8 +96,31 @@ class FSNLayer(nn.Module):
         probe: Probe = NO_PROBE,
         key: ops.DropoutKey | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        raw = probe("update.raw", self.coupling(theta, gates, tau, probe, key))
-        update = probe("update.bounded", self.attention_bound(raw))
+        return self._move(theta, register, self.coupling(theta, gates, tau, probe, key), probe, key)
+
+    def extend(
+        self,
+        theta: Tensor,
+        register: Tensor | None,
+        gates: Gates,
+        tau: Tensor,
+        past: Past,
+        first: int,
+        hidden: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same for the positions from ``first`` on; only the coupling looks at those before."""
+        return self._move(theta, register, self.coupling.extend(theta, gates, tau, past, first, hidden))
+
+    def _move(
+        self,
+        theta: Tensor,
+        register: Tensor | None,
+        raw: Tensor,
+        probe: Probe = NO_PROBE,
+        key: ops.DropoutKey | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What follows the coupling, each position by itself."""
+        update = probe("update.bounded", self.attention_bound(probe("update.raw", raw)))
         theta = theta + update
         if self.register is not None and register is not None:
             register = probe("register", register + self.register(update))
@@ -138,11 +163,22 @@ class FSN(LanguageModel):
         tokens (B, T) -> (B, T, k)
         """
         theta = probe("phases", self.embedding(tokens))
-        size = register_size(self.config)
-        register = theta.new_zeros(*tokens.shape, size) if size else None
+        register = self._register(theta)
         for i, layer in enumerate(self.layers):
             theta, register = layer(theta, register, self.gates, self.tau, probe.at(f"layers.{i}"), key)
         return theta
+
+    def _register(self, theta: Tensor) -> Tensor | None:
+        """The empty register, for a state that has one."""
+        size = register_size(self.config)
+        return theta.new_zeros(*theta.shape[:2], size) if size else None
+
+    def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
+        theta = self.embedding(tokens)
+        register = self._register(theta)
+        for layer, past in zip(self.stack, cache.layers, strict=True):
+            theta, register = layer.extend(theta, register, self.gates, self.tau, past, first, cache.hidden)
+        return self.readout(theta)
 
     def compute_logits(self, tokens: Tensor, key: ops.DropoutKey | None, probe: Probe) -> Tensor:
         if fused.applies(self, tokens):

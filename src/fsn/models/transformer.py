@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
-from ..nn import NO_PROBE, CausalSelfAttention, Probe, SwiGLU
+from ..nn import NO_PROBE, Cache, CausalSelfAttention, Past, Probe, SwiGLU
 from .base import LanguageModel
 from .config import TransformerConfig
 from .fsn import SITES_PER_LAYER
@@ -27,8 +27,17 @@ class TransformerLayer(nn.Module):
         self.dropout, self.dropout_attention, self.site = config.dropout, config.dropout_attention, site + 2
 
     def forward(self, x: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None) -> Tensor:
-        update = probe("update.raw", self.attention(self.attention_norm(x), probe, key))
-        x = x + ops.dropout(update, self.dropout_attention, key, self.site + 1)
+        return self._move(x, self.attention(self.attention_norm(x), probe, key), probe, key)
+
+    def extend(self, x: Tensor, past: Past, first: int, hidden: Tensor | None) -> Tensor:
+        """The same for the positions from ``first`` on; only attention looks at those before."""
+        return self._move(x, self.attention.extend(self.attention_norm(x), past, first, hidden))
+
+    def _move(
+        self, x: Tensor, update: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None
+    ) -> Tensor:
+        """What follows attention, each position by itself."""
+        x = x + ops.dropout(probe("update.raw", update), self.dropout_attention, key, self.site + 1)
         update = probe("feedforward.raw", self.feedforward(self.feedforward_norm(x), None, key))
         return probe("state", x + ops.dropout(update, self.dropout, key, self.site))
 
@@ -63,5 +72,14 @@ class Transformer(LanguageModel):
         return x
 
     def compute_logits(self, tokens: Tensor, key: ops.DropoutKey | None, probe: Probe) -> Tensor:
-        x = self.features(tokens, key, probe)
-        return probe("logits", self.head(x).to(torch.promote_types(x.dtype, torch.float32)))
+        return probe("logits", self._logits(self.features(tokens, key, probe)))
+
+    def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
+        x = self.embedding(tokens)
+        for layer, past in zip(self.layers, cache.layers, strict=True):
+            assert isinstance(layer, TransformerLayer)
+            x = layer.extend(x, past, first, cache.hidden)
+        return self._logits(x)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return self.head(x).to(torch.promote_types(x.dtype, torch.float32))

@@ -7,6 +7,7 @@ from .coupling import CouplingKernel, FrustratedCoupling, KernelSpec
 from .embedding import PhaseEmbedding
 from .feedforward import MeanField, NoFeedForward, SwiGLU, TorusSwiGLU
 from .gates import Gates
+from .past import Cache, Past
 from .probe import NO_PROBE, Probe, record, replace
 from .readout import CoherenceReadout
 from .register import Register
@@ -15,6 +16,7 @@ from .transformer import CausalSelfAttention
 __all__ = [
     "NO_PROBE",
     "BoundedUpdate",
+    "Cache",
     "CausalSelfAttention",
     "CoherenceReadout",
     "CouplingKernel",
@@ -23,6 +25,7 @@ __all__ = [
     "KernelSpec",
     "MeanField",
     "NoFeedForward",
+    "Past",
     "PhaseEmbedding",
     "Probe",
     "Register",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .. import ops
 from .gates import Gates
+from .past import Past
 from .probe import NO_PROBE, Probe
 
 SUCCESSOR_GATE = 1.5
@@ -119,3 +120,26 @@ class FrustratedCoupling(nn.Module):
         field = probe("fields", ops.fields(theta, kernel.w0, kernel.w1, spec.harmonics))
         update = ops.coupling(theta, attention, kernel.w0, kernel.w1, spec.harmonics, spec.frame, field)
         return gate_v * probe("coupling", update)
+
+    def extend(
+        self, theta: Tensor, gates: Gates, tau: Tensor, past: Past, first: int, hidden: Tensor | None
+    ) -> Tensor:
+        """The same for the positions from ``first`` on, with what ``past`` remembers of those before.
+
+        The last position before them had no successor yet: its field is made again, now that it has one.
+
+        theta (B, n, k), hidden (B, first + n) -> (B, n, k)
+        """
+        kernel, spec = self.kernel, self.kernel.spec
+        gate_q, gate_k, gate_v = gates(ops.phase_features(theta))
+        query = ops.rotary_features(theta, gate_q, self.rates, first)
+        keys = past["keys"].write(first, ops.rotary_features(theta, gate_k, self.rates, first))
+        phases = past["phases"].write(first, theta)
+        again = max(first - 1, 0)
+        field = past["fields"].write(
+            again, ops.fields(phases[:, again:], kernel.w0, kernel.w1, spec.harmonics)
+        )
+        scores = ops.feature_scores(query, keys, tau, self.round_scores)
+        attention = ops.causal_softmax(scores, first, None if hidden is None else hidden[:, None])
+        law = kernel.w0, kernel.w1, spec.harmonics, spec.frame
+        return gate_v * ops.coupling(theta, attention, *law, field, first)

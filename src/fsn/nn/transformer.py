@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
+from .past import Past
 from .probe import NO_PROBE, Probe
 
 WIDEST_HEAD = 256
@@ -36,11 +37,15 @@ class CausalSelfAttention(nn.Module):
         head = width // heads
         self.register_buffer("rates", ops.rotary_rates(head // 2), persistent=False)
 
-    def forward(self, x: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None) -> Tensor:
+    def _split(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)"""
         batch, length, width = x.shape
         qkv = (x @ self.qkv.mT).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = ops.rotate_half(q, self.rates), ops.rotate_half(k, self.rates)
+        return ops.rotate_half(q, self.rates, first), ops.rotate_half(k, self.rates, first), v
+
+    def forward(self, x: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None) -> Tensor:
+        q, k, v = self._split(x)
         plain = not library_attends(q.shape[-1], x.device)
         if plain or probe.active or (self.dropout and key is not None):
             scores = (q @ k.mT).to(x.dtype) * q.shape[-1] ** -0.5
@@ -48,4 +53,17 @@ class CausalSelfAttention(nn.Module):
             mixed = ops.dropout(attention, self.dropout, key, self.site).to(v.dtype) @ v
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return (mixed.transpose(1, 2).reshape(batch, length, width) @ self.out.mT).to(x.dtype)
+        return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
+
+    def extend(self, x: Tensor, past: Past, first: int, hidden: Tensor | None) -> Tensor:
+        """The same for the positions from ``first`` on, with what ``past`` remembers of those before.
+
+        x (B, n, d), hidden (B, first + n) -> (B, n, d)
+        """
+        q, k, v = self._split(x, first)
+        keys = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
+        values = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
+        scores = (q @ keys.mT).to(x.dtype) * q.shape[-1] ** -0.5
+        attention = ops.causal_softmax(scores, first, None if hidden is None else hidden[:, None, None])
+        mixed = attention.to(values.dtype) @ values
+        return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)

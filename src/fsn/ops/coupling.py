@@ -56,15 +56,17 @@ def _add_product(re: Tensor, im: Tensor, w: Pair, cos: Tensor, sin: Tensor) -> t
     return re, im
 
 
-def aggregate_fields(attention: Tensor, field: Tensor) -> Tensor:
+def aggregate_fields(attention: Tensor, field: Tensor, first: int = 0) -> Tensor:
     """The attended sum over strictly earlier positions.
 
         G_t⁽ⁿ⁾ = Σ_{u<t} A_tu F_u⁽ⁿ⁾
 
-    attention: (B, T, T), field: (B, T, N, 2, k) -> (B, T, N, 2, k)
+    ``first`` is the position of the first row of attention (for a cache that continues a sequence).
+
+    attention: (B, T, U), field: (B, U, N, 2, k) -> (B, T, N, 2, k)
     """
-    total = attention.tril(-1) @ field.flatten(2)
-    return total.view_as(field).to(attention.dtype)
+    total = attention.tril(first - 1) @ field.flatten(2)
+    return total.unflatten(2, field.shape[2:]).to(attention.dtype)
 
 
 def contract_fields(theta: Tensor, total: Tensor) -> Tensor:
@@ -78,7 +80,7 @@ def contract_fields(theta: Tensor, total: Tensor) -> Tensor:
     return (cos * total[..., 1, :] - sin * total[..., 0, :]).sum(dim=-2)
 
 
-def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str) -> Tensor | None:
+def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str, first: int = 0) -> Tensor | None:
     """The constant part of the update, by frame: None where the kernel is real.
 
     *rest*: equation 2 as the paper writes it. The diagonal has a closed form because z̄ⁿ zⁿ = 1:
@@ -93,14 +95,14 @@ def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str) -> Te
 
     where the first factor is 1 − A_tt as long as rows sum to one (with dropout, or a probe, they need not).
 
-    attention: (B, T, T) -> (B, T, k) or broadcastable to it
+    attention: (B, T, U), rows from position ``first`` on -> (B, T, k) or broadcastable to it
     """
     im0 = w0.im.sum(dim=0) if w0 is not None and w0.im is not None else None
     im1 = w1.im.sum(dim=0) if w1 is not None and w1.im is not None else None
     if frame == "rest":
-        return None if im0 is None else attention.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) * im0
+        return None if im0 is None else attention.diagonal(first, -2, -1).unsqueeze(-1) * im0
     present = [im for im in (im0, im1) if im is not None]
-    return None if not present else -attention.tril(-1).sum(dim=-1, keepdim=True) * sum(present)
+    return None if not present else -attention.tril(first - 1).sum(dim=-1, keepdim=True) * sum(present)
 
 
 def coupling(
@@ -111,6 +113,7 @@ def coupling(
     harmonics: int,
     frame: str = "co-rotating",
     field: Tensor | None = None,
+    first: int = 0,
 ) -> Tensor:
     """The update direction a_t (equation 2), in either frame.
 
@@ -118,13 +121,14 @@ def coupling(
 
     The sum runs over strictly earlier positions; what the diagonal adds is in :func:`drift`. Position u
     contributes its successor only for u + 1 ≤ t, so the law is causal. Memory is O(T² + T·N·k).
-    ``field`` takes the place of the fields made from θ and the coefficients.
+    ``field`` takes the place of the fields made from θ and the coefficients. With it, θ and attention may begin at
+    position ``first`` of the sequence that the fields cover.
 
-    theta: (B, T, k), attention: (B, T, T), field: (B, T, N, 2, k) -> (B, T, k)
+    theta: (B, T, k), attention: (B, T, U), field: (B, U, N, 2, k) -> (B, T, k)
     """
     if field is None:
         field = fields(theta, w0, w1, harmonics)
-    total = aggregate_fields(attention, field)
+    total = aggregate_fields(attention, field, first)
     pull = contract_fields(theta, total)
-    constant = drift(attention, w0, w1, frame)
+    constant = drift(attention, w0, w1, frame, first)
     return pull if constant is None else pull + constant

@@ -64,16 +64,30 @@ def coherence_scores(
     """
     q = rotary_features(theta, gate_q, rates)
     key = rotary_features(theta, gate_k, rates)
-    return product(q, key.transpose(-1, -2), round_scores).to(theta.dtype) / tau.clamp(min=FLOOR)
+    return feature_scores(q, key, tau, round_scores)
 
 
-def causal_softmax(scores: Tensor) -> Tensor:
+def feature_scores(q: Tensor, key: Tensor, tau: Tensor, round_scores: bool = True) -> Tensor:
+    """The product behind equation 1, from both sides' features: keys may be of more positions than queries.
+
+    q: (B, T, 2k), key: (B, U, 2k), tau: () -> (B, T, U)
+    """
+    return product(q, key.transpose(-1, -2), round_scores).to(q.dtype) / tau.clamp(min=FLOOR)
+
+
+def causal_softmax(scores: Tensor, first: int = 0, hidden: Tensor | None = None) -> Tensor:
     """Attention over u ≤ t, the diagonal included.
 
-    scores: (B, T, T) -> (B, T, T), rows sum to one, zeros above the diagonal.
+    ``first`` is the position of the first row (for a cache that continues a sequence): then there are first + T
+    columns. ``hidden`` marks columns that nobody looks at but the row of the same position: padding.
+
+    scores: (B, T, U), hidden: broadcastable to it -> (B, T, U), rows sum to one, zeros above the diagonal.
     """
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    return scores.masked_fill(later, float("-inf")).softmax(dim=-1)
+    masked = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + first)
+    if hidden is not None:
+        earlier = torch.ones_like(masked).tril(first - 1)
+        masked = masked | (hidden & earlier)
+    return scores.masked_fill(masked, float("-inf")).softmax(dim=-1)
 
 
 def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:

@@ -161,23 +161,28 @@ def generate(
         which: The weights of the best epoch, or the last ones saved.
         device: auto, cpu, cuda or cuda:1.
     """
+    import codecs
+
     from .run import load_run
-    from .sample import sample
+    from .sample import beginning, draw
     from .world import choose_device
 
     trained = load_run(run)
     model = trained.load_model(which, choose_device(device))
-    text = sample(
+    drawn = draw(
         model,
-        trained.alphabet,
-        prompt,
+        beginning(model, trained.alphabet, prompt),
         symbols=symbols,
         temperature=temperature,
         top_k=top_k,
         context=trained.recipe.length - 1,
         seed=seed,
     )
-    print(prompt + text)
+    text = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several symbols
+    print(prompt, end="")
+    for token in drawn:
+        print(text.decode(trained.alphabet.symbols[token : token + 1]), end="", flush=True)
+    print(text.decode(b"", final=True))
 
 
 def sweep(

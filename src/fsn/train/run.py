@@ -13,11 +13,10 @@ from typing import Any, Literal
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
 from ..data.alphabet import Alphabet
 from ..errors import UserError
-from ..models import Config, build_from_config, config_from_dict
+from ..models import Config, LanguageModel, build_from_config, config_from_dict
 from .checkpoint import Checkpoints
 from .folder import read_config, read_metrics
 from .recipe import Recipe
@@ -86,7 +85,7 @@ class Run:
 
     def load_model(
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
-    ) -> nn.Module:
+    ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
         if which == "best":
             path = self.folder / "best.safetensors"
@@ -110,7 +109,7 @@ class Run:
         model.load_state_dict(weights)
         return model.to(device).eval()
 
-    def kernels(self) -> Iterator[tuple[int, nn.Module]]:
+    def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
         """(epoch, model) for every epoch whose coupling kernel was kept, oldest first.
 
         Only the kernel and the scalars (τ, α, readout scale) of such a model are those of the epoch.

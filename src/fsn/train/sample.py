@@ -2,52 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
-from torch import nn
+from torch import Tensor
 
 from ..data.alphabet import Alphabet
 from ..errors import UserError
+from ..models import LanguageModel
 
 
-@torch.no_grad()
-def sample(
-    model: nn.Module,
-    alphabet: Alphabet,
-    prompt: str = "",
+def draw(
+    model: LanguageModel,
+    tokens: Tensor,
     *,
-    symbols: int = 400,
+    symbols: int,
     temperature: float = 0.8,
     top_k: int | None = None,
     context: int = 255,
     seed: int = 0,
-) -> str:
-    """Continue ``prompt`` by ``symbols`` symbols and return the continuation.
+    cached: bool = True,
+) -> Iterator[int]:
+    """Yield ``symbols`` tokens that continue ``tokens`` (1, T), each as soon as it is drawn.
 
     The model sees at most the last ``context`` symbols, as many as a training window shows it. Each symbol is
     drawn from softmax(logits / temperature), among the ``top_k`` likeliest if given; temperature 0 takes the
-    likeliest. The same seed gives the same text.
+    likeliest. The same seed gives the same tokens.
+
+    What was read is remembered, so that a symbol costs one position. When the window is full its last half is read
+    again and the rest forgotten. Without ``cached`` every symbol is drawn after reading the last ``context`` anew:
+    the same tokens as long as all of them fit into one window.
     """
     if symbols < 1:
         raise UserError(f"ask for at least one symbol, not {symbols}")
     if temperature < 0 or (top_k is not None and top_k < 1) or context < 1:
         raise UserError("temperature must not be negative; top_k and context must be at least 1")
-    device = next(model.parameters()).device
-    start = prompt.encode() or (b"\n" if b"\n" in alphabet.symbols else alphabet.symbols[:1])
-    tokens = alphabet.encode(prompt if prompt else start).long().to(device)[None]
     generator = torch.Generator().manual_seed(seed)
     training = model.training
     model.eval()
-    begin = tokens.shape[1]
+    cache, unread = model.new_cache(), min(tokens.shape[1], context)
     try:
         for _ in range(symbols):
-            logits = model(tokens[:, -context:])[0, -1].float().cpu()
+            if cached and cache.length + unread > context:
+                cache, unread = model.new_cache(), max(1, context // 2)
+            with torch.no_grad():
+                if cached:
+                    logits = model.extend(tokens[:, -unread:], cache)[0, -1].float().cpu()
+                else:
+                    logits = model(tokens[:, -context:])[0, -1].float().cpu()
             if top_k is not None and top_k < logits.numel():
                 logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
             if temperature == 0:
                 new = logits.argmax()
             else:
                 new = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
-            tokens = torch.cat([tokens, new.view(1, 1).to(device)], dim=1)
+            tokens, unread = torch.cat([tokens, new.view(1, 1).to(tokens)], dim=1), 1
+            yield int(new)
     finally:
         model.train(training)
-    return alphabet.decode(tokens[0, begin:])
+
+
+def beginning(model: LanguageModel, alphabet: Alphabet, prompt: str) -> Tensor:
+    """The prompt as tokens (1, T) on the model's device; where it is empty, a line end or the first symbol."""
+    start = prompt or (b"\n" if b"\n" in alphabet.symbols else alphabet.symbols[:1])
+    return alphabet.encode(start).long().to(next(model.parameters()).device)[None]
+
+
+def sample(
+    model: LanguageModel, alphabet: Alphabet, prompt: str = "", *, symbols: int = 400, **how: object
+) -> str:
+    """Continue ``prompt`` by ``symbols`` symbols and return the continuation; ``how`` as in :func:`draw`."""
+    drawn = draw(model, beginning(model, alphabet, prompt), symbols=symbols, **how)  # type: ignore[arg-type]
+    return alphabet.decode(torch.tensor(list(drawn)))

@@ -1,0 +1,105 @@
+"""What a layer remembers of the positions before: the cache behind generation one symbol at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Rows:
+    """The rows of a sequence that grows: (B, T, ...) in a buffer that doubles when it is full."""
+
+    def __init__(self) -> None:
+        self.buffer: Tensor | None = None
+        self.length = 0
+
+    def write(self, first: int, rows: Tensor) -> Tensor:
+        """Put ``rows`` at the positions from ``first`` on, over what is there; the whole sequence up to their end.
+
+        rows (B, n, ...) -> (B, first + n, ...)
+        """
+        if first > self.length:
+            raise ValueError(f"rows from {first} on would leave a gap behind {self.length}")
+        last = first + rows.shape[1]
+        old = self.buffer
+        if old is None or last > old.shape[1]:
+            room = last if old is None else max(last, 2 * old.shape[1])
+            self.buffer = rows.new_empty(rows.shape[0], room, *rows.shape[2:])
+            if old is not None:
+                self.buffer[:, :first] = old[:, :first]
+        assert self.buffer is not None
+        self.buffer[:, first:last] = rows
+        self.length = last
+        return self.buffer[:, :last]
+
+    def read(self) -> Tensor:
+        if self.buffer is None:
+            raise ValueError("nothing has been written yet")
+        return self.buffer[:, : self.length]
+
+
+class Past:
+    """A layer's memory: sequences by name, all of one length."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Rows] = {}
+
+    def __getitem__(self, name: str) -> Rows:
+        return self.rows.setdefault(name, Rows())
+
+    def crop(self, length: int) -> None:
+        """Forget the positions from ``length`` on."""
+        for rows in self.rows.values():
+            rows.length = min(rows.length, length)
+
+    def reorder(self, index: Tensor) -> None:
+        """Take these sequences of the batch, in this order; one may be taken twice."""
+        for rows in self.rows.values():
+            if rows.buffer is not None:
+                rows.buffer = rows.buffer.index_select(0, index.to(rows.buffer.device))
+
+    def bytes(self) -> int:
+        return sum(rows.read().numel() * rows.read().element_size() for rows in self.rows.values())
+
+
+class Cache:
+    """The memory of a whole model, and which of the positions seen so far are real.
+
+    ``hidden`` (B, T) marks padding, which no later position looks at; None: there is none.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.layers = [Past() for _ in range(layers)]
+        self.length = 0
+        self.hidden: Tensor | None = None
+
+    def crop(self, length: int) -> None:
+        """Forget the positions from ``length`` on, as if they had never been seen."""
+        self.length = min(self.length, length)
+        if self.hidden is not None:
+            self.hidden = self.hidden[:, : self.length]
+        for past in self.layers:
+            past.crop(self.length)
+
+    def reorder(self, index: Tensor) -> None:
+        """Take these sequences of the batch, in this order: what a beam search does after every step."""
+        if self.hidden is not None:
+            self.hidden = self.hidden.index_select(0, index.to(self.hidden.device))
+        for past in self.layers:
+            past.reorder(index)
+
+    def grow(self, tokens: Tensor, hidden: Tensor | None) -> None:
+        """Note what is known of new positions: tokens (B, n), and hidden (B, n) if some of them are padding."""
+        if hidden is not None or self.hidden is not None:
+            batch, new = tokens.shape
+            before, after = self.hidden, hidden
+            if before is None:
+                before = torch.zeros(batch, self.length, dtype=torch.bool, device=tokens.device)
+            if after is None:
+                after = torch.zeros(batch, new, dtype=torch.bool, device=tokens.device)
+            self.hidden = torch.cat((before, after), dim=1)
+        self.length += tokens.shape[1]
+
+    def bytes(self) -> int:
+        """Memory that the sequences take."""
+        return sum(past.bytes() for past in self.layers)

@@ -1,0 +1,102 @@
+"""Reading on with a memory gives what reading everything at once gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fsn.errors import UserError
+from fsn.nn.past import Rows
+from tests.small import ALL_FAMILIES, small
+
+SYMBOLS = 13
+CLOSE = {"atol": 1e-9, "rtol": 1e-9}
+
+
+def words(batch: int = 3, length: int = 12, seed: int = 0) -> torch.Tensor:
+    return torch.randint(SYMBOLS, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+@torch.no_grad()
+def test_any_pieces_give_the_logits_of_the_whole(family: str) -> None:
+    model, tokens = small(family), words()
+    whole, cache = model(tokens), model.new_cache()
+    pieces = [model.extend(part, cache) for part in tokens.split([4, 1, 1, 5, 1], dim=1)]
+    assert cache.length == 12
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["fsn", "fsn-literal", "kuramoto", "transformer"])
+@torch.no_grad()
+def test_padding_in_front_changes_nothing(family: str) -> None:
+    """Sequences of different lengths in one batch, each as if it were alone."""
+    model, tokens = small(family), words()
+    padding = torch.tensor([0, 2, 5])
+    hidden = torch.arange(12) < padding[:, None]
+    cache = model.new_cache()
+    logits = torch.cat(
+        [model.extend(tokens[:, :9], cache, hidden[:, :9]), model.extend(tokens[:, 9:], cache)], dim=1
+    )
+    assert torch.isfinite(logits).all()
+    for row, first in enumerate(padding.tolist()):
+        alone = model(tokens[row : row + 1, first:])
+        torch.testing.assert_close(logits[row : row + 1, first:], alone, **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["fsn", "fsn-dissolved", "transformer"])
+@torch.no_grad()
+def test_what_is_forgotten_leaves_no_trace(family: str) -> None:
+    """Above all no successor: the field of the last position kept had one, and gets another."""
+    model, tokens, other = small(family), words(), words(seed=1)
+    cache = model.new_cache()
+    model.extend(tokens, cache)
+    cache.crop(7)
+    assert cache.length == 7
+    mixed = torch.cat((tokens[:, :7], other[:, 7:]), dim=1)
+    torch.testing.assert_close(model.extend(other[:, 7:], cache), model(mixed)[:, 7:], **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+@torch.no_grad()
+def test_sequences_can_change_places(family: str) -> None:
+    model, tokens = small(family), words()
+    order = torch.tensor([2, 0, 0])
+    hidden = torch.zeros(3, 8, dtype=torch.bool)
+    hidden[2, :3] = True
+    cache, same = model.new_cache(), model.new_cache()
+    model.extend(tokens[:, :8], cache, hidden)
+    model.extend(tokens[order, :8], same, hidden[order])
+    cache.reorder(order)
+    torch.testing.assert_close(model.extend(tokens[:, 8:], cache), model.extend(tokens[:, 8:], same), **CLOSE)
+
+
+def test_memory_is_what_the_positions_need() -> None:
+    model, cache = small("fsn"), None
+    cache = model.new_cache()
+    for symbol in words().split(1, dim=1):
+        model.extend(symbol, cache)
+    assert (
+        cache.bytes() == 2 * 3 * 12 * 11 * (2 + 1 + 6) * 8
+    )  # layers, batch, positions, phases, numbers, float64
+    buffer = cache.layers[0]["keys"].buffer
+    assert buffer is not None and 12 <= buffer.shape[1] <= 24
+
+
+def test_rows_grow_and_leave_no_gap() -> None:
+    rows = Rows()
+    with pytest.raises(ValueError, match="nothing"):
+        rows.read()
+    rows.write(0, torch.ones(2, 3))
+    rows.write(2, torch.full((2, 4), 2.0))
+    assert rows.read().tolist() == [[1, 1, 2, 2, 2, 2]] * 2
+    with pytest.raises(ValueError, match="gap"):
+        rows.write(7, torch.ones(2, 1))
+
+
+def test_a_mask_of_the_wrong_kind_is_refused() -> None:
+    model = small("fsn")
+    with pytest.raises(UserError, match="bool of shape"):
+        model.extend(words(), model.new_cache(), torch.zeros(3, 12))
+    with pytest.raises(UserError, match="bool of shape"):
+        model.extend(words(), model.new_cache(), torch.zeros(3, 11, dtype=torch.bool))

@@ -1,0 +1,56 @@
+"""Continuations: the same with and without a memory, bounded by the window, the same again for the same seed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from fsn.data.alphabet import Alphabet
+from fsn.errors import UserError
+from fsn.models import LanguageModel
+from fsn.train.sample import beginning, draw, sample
+from tests.small import small
+
+LETTERS = Alphabet(b"\n abcdefghijk")
+
+
+@pytest.mark.parametrize("family", ["fsn", "fsn-mf", "transformer"])
+@pytest.mark.parametrize("how", [{}, {"temperature": 0.0}, {"top_k": 3, "seed": 7}])
+def test_memory_changes_nothing_within_a_window(family: str, how: dict[str, Any]) -> None:
+    model = small(family)
+    texts = [sample(model, LETTERS, "abc", symbols=40, cached=cached, **how) for cached in (True, False)]
+    assert texts[0] == texts[1] and len(texts[0]) == 40
+
+
+def test_the_window_bounds_what_is_seen_and_what_it_costs() -> None:
+    model = small("fsn")
+    seen: list[tuple[int, int]] = []
+    plain = LanguageModel.extend
+
+    def extend(self: LanguageModel, tokens: torch.Tensor, cache: Any, hidden: Any = None) -> torch.Tensor:
+        seen.append((cache.length, tokens.shape[1]))
+        return plain(self, tokens, cache, hidden)
+
+    model.extend = extend.__get__(model)  # type: ignore[method-assign]
+    tokens = list(draw(model, beginning(model, LETTERS, "abcabcabc"), symbols=30, context=8))
+    assert len(tokens) == 30
+    assert seen[0] == (0, 8) and max(first + new for first, new in seen) == 8
+    assert all(new == 1 for (before, _), (first, new) in pairwise(seen) if first > before)
+    assert sum(new for _, new in seen) < 2 * 30 + 8  # a whole window is read again after half a window
+
+
+def test_training_mode_returns_and_text_decodes() -> None:
+    model = small("fsn").train()
+    first = sample(model, LETTERS, symbols=12, seed=3)
+    assert model.training and set(first.encode()) <= set(LETTERS.symbols)
+    assert sample(model, LETTERS, symbols=12, seed=3) == first != sample(model, LETTERS, symbols=12, seed=4)
+    assert sample(model, LETTERS, symbols=5, context=1).isascii()
+
+
+@pytest.mark.parametrize("how", [{"symbols": 0}, {"temperature": -1.0}, {"top_k": 0}, {"context": 0}])
+def test_impossible_wishes_are_refused(how: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        sample(small("fsn"), LETTERS, "a", **{"symbols": 3, **how})
