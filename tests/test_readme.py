@@ -58,7 +58,14 @@ def check_without_running(command: str) -> bool:
     return False
 
 
-def test_readme_commands_run(tmp_path: Path) -> None:
+def test_readme_commands_and_code_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the commands, then the code, which may use what the commands have made."""
+    run_commands(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run_code()
+
+
+def run_commands(folder: Path) -> None:
     found = commands(README)
     assert "make demo" in found and "make test" in found
     environment = {
@@ -71,7 +78,7 @@ def test_readme_commands_run(tmp_path: Path) -> None:
             continue
         done = subprocess.run(
             ["bash", "-c", command],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
@@ -80,8 +87,7 @@ def test_readme_commands_run(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{command!r} failed:\n{done.stdout}\n{done.stderr}"
 
 
-def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def run_code() -> None:
     found = blocks(README, "python")
     assert found
     namespace: dict[str, object] = {"__name__": "readme"}
@@ -94,6 +100,16 @@ def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(points, dict)
     assert points["layers.0.attention"].shape == (2, 64, 64)
     assert points["layers.3.state"].shape == (2, 64, 176)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p != README and blocks(p, "python")], ids=lambda p: p.name
+)
+def test_code_in_other_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for number, code in enumerate(blocks(page, "python"), start=1):
+        exec(compile(code, f"{page.name}, python block {number}", "exec"), namespace)
 
 
 def test_readme_inline_calls_run() -> None:

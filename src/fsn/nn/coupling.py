@@ -42,6 +42,7 @@ class CouplingKernel(nn.Module):
     def __init__(self, k: int, spec: KernelSpec) -> None:
         super().__init__()
         self.k, self.spec = k, spec
+        self.fixed: dict[str, float] = {}
         both = spec.present and spec.delay
         gate = 1.0 / (1.0 + math.exp(-SUCCESSOR_GATE))
         self._make("present", 1.0 - gate if both else 1.0, spec.present)
@@ -58,10 +59,17 @@ class CouplingKernel(nn.Module):
         elif not spec.learned:
             self.register_buffer(f"{name}_re", re[:, :1].clone(), persistent=False)
             self.register_parameter(f"{name}_im", None)
+            self.fixed[name] = first
         else:
             self.register_parameter(f"{name}_re", nn.Parameter(re))
             im = nn.Parameter(torch.randn(shape) * spec.noise) if spec.phases else None
             self.register_parameter(f"{name}_im", im)
+
+    def restore_buffers(self) -> None:
+        """Give coefficients that are not learned their values, e.g. where a loader has made a model without any."""
+        for name, first in self.fixed.items():
+            buffer = getattr(self, f"{name}_re")
+            buffer.zero_()[0] = first
 
     def _pair(self, name: str) -> ops.Pair | None:
         re = getattr(self, f"{name}_re")
@@ -103,6 +111,10 @@ class FrustratedCoupling(nn.Module):
         self.kernel = CouplingKernel(k, spec)
         self.round_scores, self.dropout, self.site = round_scores, dropout, site
         self.register_buffer("rates", ops.rotary_rates(k), persistent=False)
+
+    def restore_buffers(self) -> None:
+        """Give the rotary rates their values, e.g. where a loader has made a model without any."""
+        self.rates.copy_(ops.rotary_rates(self.kernel.k))
 
     def forward(
         self,

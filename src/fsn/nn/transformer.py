@@ -37,6 +37,10 @@ class CausalSelfAttention(nn.Module):
         head = width // heads
         self.register_buffer("rates", ops.rotary_rates(head // 2), persistent=False)
 
+    def restore_buffers(self) -> None:
+        """Give the rotary rates their values, e.g. where a loader has made a model without any."""
+        self.rates.copy_(ops.rotary_rates(len(self.rates)))
+
     def _split(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)"""
         batch, length, width = x.shape

@@ -1,0 +1,23 @@
+"""The model inside other people's tools: Hugging Face transformers and all that builds on it.
+
+Importing this package makes ``AutoConfig`` and ``AutoModelForCausalLM`` know models of type ``fsn``. Needs
+``pip install fsn[hub]``.
+"""
+
+from __future__ import annotations
+
+from ..errors import UserError
+
+try:
+    import transformers
+except ImportError as error:
+    raise UserError(f"this needs transformers ({error}): pip install 'fsn[hub]'") from None
+
+from .export import export_run
+from .model import FSNForCausalLM, HubCache, HubConfig
+from .tokenizer import make_tokenizer
+
+transformers.AutoConfig.register("fsn", HubConfig, exist_ok=True)
+transformers.AutoModelForCausalLM.register(HubConfig, FSNForCausalLM, exist_ok=True)
+
+__all__ = ["FSNForCausalLM", "HubCache", "HubConfig", "export_run", "make_tokenizer"]

@@ -1,0 +1,120 @@
+"""A run folder as a folder that ``from_pretrained`` reads: weights, configuration, tokenizer, card."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from transformers import GenerationConfig
+from transformers.utils import logging
+
+from ..errors import UserError
+from ..models import config_to_dict
+from ..train import Run, load_run
+from .model import FSNForCausalLM, HubConfig
+from .tokenizer import make_tokenizer
+
+CODE = '''"""For `from_pretrained(..., trust_remote_code=True)`. Needs `pip install fsn[hub]`."""
+
+from fsn.hub import FSNForCausalLM, HubConfig
+
+__all__ = ["FSNForCausalLM", "HubConfig"]
+'''
+CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+license: mit
+tags: [fsn, character-level]
+---
+# {name}
+
+{what} trained on {corpus}, exported from a run of [fsn](https://arxiv.org/abs/2606.18694).
+
+| | |
+|---|---|
+| parameters | {parameters:,} |
+| symbols | {symbols}, one for each byte value of the corpus |
+| window | {window} |
+| validation | {bits} |
+| seed, steps | {seed}, {steps:,} |
+| device, commit | {device}, {commit} |
+
+```python
+import fsn.hub  # or trust_remote_code=True below
+from transformers import pipeline
+
+write = pipeline("text-generation", "path/to/this/folder")
+print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
+```
+"""
+
+
+def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best") -> Path:
+    """Write a run's weights to ``out`` in the form of transformers; nothing is left there if that fails."""
+    run = load_run(folder)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already and not empty; choose another folder, or empty it")
+    config = HubConfig(
+        architecture=config_to_dict(run.model_config),
+        window=run.recipe.length,
+        symbols=run.alphabet.symbols.hex(),
+    )
+    config.auto_map = {
+        "AutoConfig": "modeling_fsn.HubConfig",
+        "AutoModelForCausalLM": "modeling_fsn.FSNForCausalLM",
+    }
+    model = FSNForCausalLM(config)
+    model.model.load_state_dict(run.load_model(which).state_dict())
+    model.generation_config = GenerationConfig(
+        do_sample=True, temperature=0.8, pad_token_id=len(run.alphabet)
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
+        made = Path(scratch) / "model"
+        with quiet():
+            model.save_pretrained(made)
+        make_tokenizer(run.alphabet, run.recipe.length).save_pretrained(made)
+        (made / "modeling_fsn.py").write_text(CODE)
+        (made / "README.md").write_text(card(run, which))
+        if out.exists():
+            out.rmdir()
+        shutil.move(made, out)
+    return out
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the library's progress bars, which stay on the screen."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def card(run: Run, which: Literal["best", "last"]) -> str:
+    """The model card, from what the run folder says."""
+    best = run.best
+    bits = "not measured"
+    if which == "best" and best is not None:
+        bits = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}"
+    config = run.config
+    return CARD.format(
+        name=run.name,
+        what=config.get("preset") or config["model"].get("kind", "a model"),
+        corpus=config["corpus"]["name"],
+        parameters=run.load_model(which).parameter_count(),
+        symbols=len(run.alphabet),
+        window=run.recipe.length,
+        bits=bits,
+        seed=run.recipe.seed,
+        steps=run.step,
+        device=run.environment.get("device") or "unknown",
+        commit=str(run.environment.get("commit") or "unknown")[:7],
+    )

@@ -1,0 +1,148 @@
+"""Any model of the family as a causal language model of transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from ..errors import UserError
+from ..models import build_from_config, config_from_dict
+from ..nn import Cache
+
+
+class HubConfig(PreTrainedConfig):
+    """``config.json``: the model's own configuration under ``architecture``, and what other tools ask for by name."""
+
+    model_type = "fsn"
+
+    architecture: dict[str, Any] | None = None
+    """The model's configuration as ``fsn.models.config_to_dict`` writes it."""
+    window: int = 256
+    """Symbols in a training window, the first of them never predicted."""
+    symbols: str = ""
+    """The alphabet as hexadecimal bytes."""
+    vocab_size: int = 0
+    hidden_size: int = 0
+    num_hidden_layers: int = 0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.architecture is not None:
+            model = config_from_dict(self.architecture)
+            self.vocab_size, self.num_hidden_layers = model.vocab_size, model.layers
+            self.hidden_size = int(getattr(model, "k", 0) or getattr(model, "width", 0))
+        super().__post_init__(**kwargs)
+
+
+class HubCache(Cache):
+    """A model's memory, under the names by which ``generate`` asks for it."""
+
+    is_compileable = False
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.length
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.reorder(beam_idx)
+
+    def activate_past_recording(self) -> None:
+        """Nothing to switch on: every position can be forgotten again."""
+
+    def crop(self, length: int) -> None:
+        """−n forgets the last n positions: there, ``generate`` counts what to remove, with a minus sign."""
+        if length > 0:
+            raise ValueError(f"crop({length}): pass minus the number of positions to forget")
+        super().crop(max(0, self.length + length))
+
+
+class FSNForCausalLM(PreTrainedModel, GenerationMixin):
+    """``AutoModelForCausalLM.from_pretrained(folder)`` gives this for an exported run, FSN or transformer.
+
+    Weights and phases stay in float32, whatever type is asked for; for speed on a GPU use autocast.
+    """
+
+    config_class = HubConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    _keep_in_fp32_modules_strict = ("model",)
+
+    def __init__(self, config: HubConfig) -> None:
+        super().__init__(config)
+        if config.architecture is None:
+            raise UserError("the config has no architecture; make one with fsn.models.config_to_dict")
+        self.model = build_from_config(config_from_dict(config.architecture))
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Weights are as their modules make them; only buffers that no file holds are restored."""
+        restore = getattr(module, "restore_buffers", None)
+        if restore is not None:
+            restore()
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **named: Any
+    ) -> None:
+        """``generate`` begins with our memory, not the library's: layers remember more than keys and values."""
+        if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = HubCache(self.config.num_hidden_layers)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_submodule("embedding")
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: HubCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits of the symbols after each of ``input_ids`` (B, T), which follow what ``past_key_values`` has seen.
+
+        ``attention_mask`` (B, T or all positions so far) has zeros for padding. ``labels`` are the inputs themselves,
+        as everywhere in transformers: they are shifted here, and −100 counts nothing.
+        """
+        self._check(input_ids, kwargs)
+        hidden = None
+        if attention_mask is not None:
+            hidden = attention_mask[:, -input_ids.shape[1] :] == 0
+            hidden = hidden if bool(hidden.any()) else None
+        if hidden is not None:
+            input_ids = input_ids.masked_fill(hidden, 0)
+        if bool(((input_ids < 0) | (input_ids >= self.config.vocab_size)).any()):
+            raise UserError(
+                f"a token is not among the {self.config.vocab_size} symbols of this model: the text has a character "
+                "its corpus lacks, or padding that attention_mask does not mark"
+            )
+        cache = past_key_values
+        if use_cache is None:
+            use_cache = cache is not None
+        if cache is None and not use_cache and hidden is None:
+            logits = self.model(input_ids)
+        else:
+            cache = HubCache(self.config.num_hidden_layers) if cache is None else cache
+            logits = self.model.extend(input_ids, cache, hidden)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = logits[:, kept]
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=cache if use_cache else None,
+        )
+
+    def _check(self, input_ids: Tensor | None, kwargs: dict[str, Any]) -> None:
+        """Refuse what this model cannot do rather than ignore it."""
+        if input_ids is None or kwargs.get("inputs_embeds") is not None:
+            raise UserError("this model reads input_ids: symbols become phases, not vectors")
+        for name in ("output_attentions", "output_hidden_states"):
+            if kwargs.get(name):
+                raise UserError(f"{name} is not served here; fsn.nn.record shows everything inside, by name")

@@ -1,0 +1,186 @@
+"""Runs as models of transformers: loaded, generating, learning, refusing what they cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fsn.cli import main
+from fsn.errors import UserError
+from fsn.models import config_to_dict
+from fsn.train import Run, load_run, train
+from fsn.train.sample import sample
+from tests.small import small
+from tests.train import tiny
+
+transformers = pytest.importorskip("transformers")
+from fsn.hub import FSNForCausalLM, HubConfig, export_run, make_tokenizer  # noqa: E402
+
+FAMILIES = ["fsn", "fsn-mf", "kuramoto", "transformer"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A short run of each family."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {}
+    for family in FAMILIES:
+        overrides: dict[str, Any] = {"layers": 2} | ({"width": 16} if family == "transformer" else {"k": 16})
+        train(
+            f"{family}-1m",
+            tiny.corpus(),
+            folder / family,
+            tiny.recipe(epochs=1),
+            overrides=overrides,
+            quiet=True,
+        )
+        found[family] = load_run(folder / family)
+    return found
+
+
+@pytest.fixture(scope="module")
+def exported(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("hub")
+    return {family: export_run(run.folder, folder / family) for family, run in runs.items()}
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_the_auto_classes_give_the_run_back(
+    runs: dict[str, Run], exported: dict[str, Path], family: str
+) -> None:
+    model, tokenizer = load(exported[family])
+    assert isinstance(model, FSNForCausalLM) and not model.training
+    text = "the phase of the kernel"
+    tokens = tokenizer(text, return_tensors="pt")["input_ids"]
+    assert torch.equal(tokens[0], runs[family].alphabet.encode(text).long())
+    assert tokenizer.decode(tokens[0], skip_special_tokens=True) == text
+    assert torch.equal(model(tokens).logits, runs[family].load_model()(tokens))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generation_with_and_without_memory(
+    runs: dict[str, Run], exported: dict[str, Path], family: str
+) -> None:
+    model, tokenizer = load(exported[family])
+    inputs = tokenizer("the lag", return_tensors="pt")
+    greedy = {"max_new_tokens": 20, "do_sample": False}
+    text = tokenizer.decode(model.generate(**inputs, **greedy)[0])
+    assert text == tokenizer.decode(model.generate(**inputs, **greedy, use_cache=False)[0])
+    run = runs[family]
+    assert text == "the lag" + sample(run.load_model(), run.alphabet, "the lag", symbols=20, temperature=0.0)
+    beams = greedy | {"num_beams": 3}
+    assert torch.equal(model.generate(**inputs, **beams), model.generate(**inputs, **beams, use_cache=False))
+
+
+def test_a_padded_batch_and_a_pipeline(exported: dict[str, Path]) -> None:
+    model, tokenizer = load(exported["fsn"])
+    prompts = ["the phase of", "a"]
+    greedy = {"max_new_tokens": 12, "do_sample": False}
+    together = model.generate(**tokenizer(prompts, return_tensors="pt", padding=True), **greedy)
+    alone = [model.generate(**tokenizer(p, return_tensors="pt"), **greedy)[0] for p in prompts]
+    assert tokenizer.batch_decode(together, skip_special_tokens=True) == [tokenizer.decode(x) for x in alone]
+    write = transformers.pipeline("text-generation", str(exported["fsn"]))
+    text = write("the ", max_new_tokens=9)[0]["generated_text"]
+    assert text.startswith("the ") and len(text) == 13
+
+
+def test_assisted_decoding_forgets_what_was_refused(exported: dict[str, Path]) -> None:
+    model, tokenizer = load(exported["fsn"])
+    helper, _ = load(exported["kuramoto"])
+    inputs = tokenizer("the kernel", return_tensors="pt")
+    greedy = {"max_new_tokens": 15, "do_sample": False}
+    assert torch.equal(
+        model.generate(**inputs, **greedy), model.generate(**inputs, **greedy, assistant_model=helper)
+    )
+
+
+def test_labels_give_the_loss_and_gradients(exported: dict[str, Path]) -> None:
+    model, tokenizer = load(exported["fsn"])
+    tokens = tokenizer("the winding of a field", return_tensors="pt")["input_ids"]
+    found = model.train()(tokens, labels=tokens)
+    with torch.no_grad():
+        expected = model.model.eval().loss(tokens[:, :-1], tokens[:, 1:]).mean()
+    torch.testing.assert_close(found.loss.detach(), expected)
+    found.loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+    left = torch.cat((torch.full((1, 3), tokenizer.pad_token_id), tokens), dim=1)
+    mask = (left != tokenizer.pad_token_id).long()
+    labels = left.masked_fill(mask == 0, -100)
+    labels[:, 3] = -100  # the first symbol has nothing before it but padding
+    padded = model(left, attention_mask=mask, labels=labels)
+    torch.testing.assert_close(padded.loss, found.loss)
+
+
+def test_without_importing_anything_of_ours(exported: dict[str, Path]) -> None:
+    """``trust_remote_code`` finds the model through the file that the export wrote."""
+    script = (
+        "import sys, transformers as t\n"
+        "m = t.AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
+        "print(type(m).__name__, sum(p.numel() for p in m.parameters()))\n"
+    )
+    environment = {**os.environ, "HF_HOME": str(exported["fsn"].parent / "home"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(exported["fsn"])], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    count = sum(p.numel() for p in load(exported["fsn"])[0].parameters())
+    assert done.stdout.split() == ["FSNForCausalLM", str(count)]
+
+
+def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:
+    model, tokenizer = load(exported["fsn"])
+    with pytest.raises(UserError, match="its corpus lacks"):
+        model(**tokenizer("the % sign", return_tensors="pt"))
+    with pytest.raises(UserError, match="input_ids"):
+        model(None, inputs_embeds=torch.zeros(1, 2, 16))
+    with pytest.raises(UserError, match="record"):
+        model(torch.tensor([[0]]), output_hidden_states=True)
+    with pytest.raises(UserError, match="architecture"):
+        FSNForCausalLM(HubConfig())
+
+
+def test_a_fresh_model_keeps_its_own_initial_values() -> None:
+    plain = small("fsn")
+    torch.manual_seed(3)
+    model = FSNForCausalLM(HubConfig(architecture=config_to_dict(plain.config)))
+    torch.manual_seed(3)
+    again = type(plain)(plain.config)  # type: ignore[arg-type]
+    for name, value in again.state_dict().items():
+        assert torch.equal(model.model.state_dict()[name], value), name
+
+
+def test_the_command_writes_a_folder_once(
+    runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deep" / "model"
+    main(["export", str(runs["fsn"].folder), str(out)])
+    assert "model.safetensors" in capsys.readouterr().out
+    config = json.loads((out / "config.json").read_text())
+    assert config["model_type"] == "fsn" and config["architecture"]["k"] == 16
+    card = (out / "README.md").read_text()
+    assert "bits per symbol, epoch 1" in card and "| window | 32 |" in card
+    assert not list(out.parent.glob(".export-*"))
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(runs["fsn"].folder), str(out)])
+    assert ended.value.code == 2 and "not empty" in capsys.readouterr().err
+
+
+def test_a_tokenizer_speaks_bytes() -> None:
+    corpus = tiny.corpus()
+    tokenizer = make_tokenizer(corpus.alphabet)
+    assert tokenizer.vocab_size == len(corpus.alphabet) + 2
+    assert tokenizer("é").input_ids == [tokenizer.unk_token_id] * 2
+    assert tokenizer.model_max_length == 255 and tokenizer.padding_side == "left"
