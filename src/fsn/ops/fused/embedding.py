@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .common import COUNTS, ONES, Aside, math_mode, padded, power_of_two, round_up, transposed_mm
-from .gradients import release, settle
+from .gradients import settle
 from .tiles import row_tile, row_warps
 from .update import incoming, store_features
 
@@ -116,8 +116,6 @@ class EmbeddingFunction(torch.autograd.Function):
             grad, rows, kp, bk, r, dtheta is not None, dfeat is not None,
             num_warps=row_warps("residual_backward", bk),
         )  # fmt: skip
-        weights = Aside(feat.device, "weights")
-        with weights:
-            dtable, _ = settle(transposed_mm(hot, grad), table, None, tuple(table.shape), (hot.shape[1], kp))
-        release(weights, (hot, grad), (dtable,))
+        # The backward pass ends here: beside what is left on the side, not behind it.
+        dtable, _ = settle(transposed_mm(hot, grad), table, None, tuple(table.shape), (hot.shape[1], kp))
         return dtable, None, None
