@@ -26,6 +26,7 @@ def interpreter() -> Interpreter:
         {"family": "fsn", "T": 70, "chunk": 64},
         {"family": "fsn-shared-kernel"},
         {"family": "kuramoto"},
+        {"family": "fsn-mf-winding"},
     ],
     ids=lambda case: "-".join(str(value) for value in case.values()),
 )

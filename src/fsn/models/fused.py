@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
-from ..nn import CouplingKernel, SwiGLU
+from ..nn import CouplingKernel, MeanField, SwiGLU
 from ..ops import fused
 from .config import Config, FSNConfig
 
@@ -61,7 +61,7 @@ class Pass:
     gates: Tensor
     """Gate weights and biases, packed once for all layers."""
     blocks: list[tuple[Tensor, Tensor] | None]
-    """Packed SwiGLU weights by layer; None where the block is another one."""
+    """Packed weights of SwiGLU or of collective modes by layer; None where the block is another one."""
     kernels: list[tuple[Law, Coefficients]]
     """The coupling law and its coefficients by layer."""
     prototypes: Tensor
@@ -95,10 +95,15 @@ def parts_of(kernel: CouplingKernel) -> list[Tensor | None]:
     return parts
 
 
+def modes_of(block: MeanField) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return block.gate_modes, block.value_modes, block.projection, block.bias
+
+
 def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | None) -> Pass:
     """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
     from ..ops.fused.attention import pack_gates, stack
     from ..ops.fused.common import Aside
+    from ..ops.fused.mean_field import pack_modes
     from ..ops.fused.readout import pack_prototypes
     from ..ops.fused.swiglu import pack_swiglu
 
@@ -112,9 +117,11 @@ def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | N
         made = stack(law, model.config.k, *parts_of(layer.kernel), aside=aside if i else None)
         kernels.append((law, made))
         packed = None
-        if type(block) is SwiGLU:
-            with torch.no_grad(), aside:
+        with torch.no_grad(), aside:
+            if type(block) is SwiGLU:
                 packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
+            elif isinstance(block, MeanField):
+                packed = pack_modes(*modes_of(block), dtype)
         blocks.append(packed)
     with torch.no_grad(), aside:
         prototypes = pack_prototypes(model.readout.prototypes, dtype)
@@ -154,6 +161,7 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
 def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tensor) -> tuple[Tensor, Tensor]:
     from ..ops.fused.attention import AttentionFunction
     from ..ops.fused.common import padded
+    from ..ops.fused.mean_field import MeanFieldFunction
     from ..ops.fused.residual import Drop, ResidualFunction
     from ..ops.fused.swiglu import SwiGLUFunction
 
@@ -170,6 +178,13 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     block = layer.feedforward
     if type(block) is SwiGLU:
         raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down, shared.blocks[index])
+    elif isinstance(block, MeanField):
+        raw = MeanFieldFunction.apply(theta, copy, *modes_of(block), shared.blocks[index])
+        if block.winding:  # a SwiGLU of a few hidden units
+            gate_up = torch.cat((block.winding_gate, block.winding_value))
+            raw = raw + SwiGLUFunction.apply(
+                copy, gate_up, block.winding_bias, block.winding_projection, None
+            )
     else:
         with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             state = theta[:, :k].reshape(-1, length, k)

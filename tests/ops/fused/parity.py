@@ -36,6 +36,7 @@ from fsn.ops.fused import tiles
 from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table, stack
 from fsn.ops.fused.common import ONES, padded, power_of_two, round_up
 from fsn.ops.fused.embedding import EmbeddingFunction
+from fsn.ops.fused.mean_field import MeanFieldFunction
 from fsn.ops.fused.readout import ROWS, R, ReadoutFunction, cross_entropy_backward_kernel
 from fsn.ops.fused.residual import Drop, ResidualFunction
 from fsn.ops.fused.swiglu import SwiGLUFunction
@@ -307,6 +308,32 @@ def swiglu(
     return {"out": relative(out, out64)} | inputs.gradient_errors(worth)
 
 
+def mean_field(
+    rows: int, k: int, modes: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
+) -> Errors:
+    """Im( z̄ ⊙ D q ), equation 4; the gradient of θ comes back through its copy."""
+    inputs = Inputs(dtype, device, seed)
+    theta, theta64 = inputs.leaf("theta", inputs.draw(rows, k, rounded=False))
+    gate, gate64 = inputs.leaf("gate", inputs.draw(2, modes, k, scale=(2 * k) ** -0.5))
+    value, value64 = inputs.leaf("value", inputs.draw(2, modes, k, scale=(2 * k) ** -0.5))
+    projection, projection64 = inputs.leaf("projection", inputs.draw(2, k, modes, scale=(2 * modes) ** -0.5))
+    bias, bias64 = inputs.leaf("bias", inputs.draw(modes, scale=0.3))
+    grad = inputs.draw(rows, k)
+    cast = with_ones(theta, inputs.dtype)
+    state = pad_columns(theta, padded(k)).detach()
+    out = MeanFieldFunction.apply(state, cast, gate, value, projection, bias)[:, :k].float()
+    (out * grad).sum().backward()
+    out64 = ops.mean_field(theta64, gate64, value64, projection64, bias64)
+    (out64 * grad.double()).sum().backward()
+    features = ops.phase_features(theta64).norm(dim=1)
+    share = (grad.double().norm(dim=1) * features).norm().item() * k**-0.5
+    worth = dict.fromkeys(("gate", "value", "projection", "bias"), share)
+    worth["theta"] = (
+        (grad.double() * out64).norm().item()
+    )  # at k = 1 what comes through z̄ and through z cancels
+    return {"out": relative(out, out64)} | inputs.gradient_errors(worth)
+
+
 def readout(
     rows: int,
     k: int,
@@ -405,4 +432,6 @@ def dropout_masks(
     return {name: (mask != 0).int().flatten().tolist() for name, mask in masks.items()}
 
 
-FUNCTIONS: dict[str, Any] = {f.__name__: f for f in (attention, residual, swiglu, readout, embedding)}
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (attention, residual, swiglu, mean_field, readout, embedding)
+}

@@ -28,7 +28,12 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "length", "dtype"),
-    [("fsn-1m", 255, "bfloat16"), ("fsn-8m", 1500, "bfloat16"), ("fsn-1m", 511, "float32")],
+    [
+        ("fsn-1m", 255, "bfloat16"),
+        ("fsn-8m", 1500, "bfloat16"),
+        ("fsn-1m", 511, "float32"),
+        ("fsn-mf-1m", 255, "bfloat16"),
+    ],
 )
 def test_kernels_fit(
     model: str, length: int, dtype: str, tmp_path: Path, record_property: Callable[[str, object], None]
