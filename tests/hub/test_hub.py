@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from fsn.cli import main
+from fsn.data.alphabet import Alphabet
 from fsn.errors import UserError
 from fsn.models import config_to_dict
 from fsn.train import Run, load_run, train
@@ -107,6 +108,52 @@ def test_assisted_decoding_forgets_what_was_refused(exported: dict[str, Path]) -
     )
 
 
+def test_sequences_that_end_early_are_padded_and_stay_ended(exported: dict[str, Path]) -> None:
+    model, tokenizer = load(exported["fsn"])
+    prompts = ["the phase of", "a"]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    for end in range(model.config.vocab_size):
+        how = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": end}
+        together = tokenizer.batch_decode(model.generate(**inputs, **how), skip_special_tokens=True)
+        alone = [
+            tokenizer.decode(model.generate(**tokenizer(p, return_tensors="pt"), **how)[0]) for p in prompts
+        ]
+        assert together == alone
+
+
+def test_padding_behind_a_sequence_trains_with_dropout(exported: dict[str, Path], tmp_path: Path) -> None:
+    model, tokenizer = load(exported["transformer"])
+    assert model.model.uses_dropout
+    tokens = tokenizer("the winding of a field", return_tensors="pt")["input_ids"]
+    padded = torch.nn.functional.pad(tokens, (0, 4), value=tokenizer.pad_token_id)
+    mask = (padded != tokenizer.pad_token_id).long()
+    with torch.no_grad():
+        torch.testing.assert_close(model(padded, attention_mask=mask).logits[:, :-4], model(tokens).logits)
+    model.train()
+    first, second = (model(padded, attention_mask=mask).logits for _ in range(2))
+    assert not torch.equal(first, second)
+    with pytest.raises(UserError, match="no dropout"):
+        model(padded.flip(1), attention_mask=mask.flip(1))
+    model.save_pretrained(tmp_path / "again")
+    again = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "again", trust_remote_code=True, dtype=torch.bfloat16
+    )
+    assert {p.dtype for p in again.parameters()} == {torch.float32}
+    assert torch.equal(again(tokens).logits, model.eval()(tokens).logits)
+
+
+def test_a_file_without_a_weight_is_refused(exported: dict[str, Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model, _ = load(exported["fsn"])
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.tau"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"lacks model\.tau"):
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
 def test_labels_give_the_loss_and_gradients(exported: dict[str, Path]) -> None:
     model, tokenizer = load(exported["fsn"])
     tokens = tokenizer("the winding of a field", return_tensors="pt")["input_ids"]
@@ -146,8 +193,22 @@ def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:
         model(**tokenizer("the % sign", return_tensors="pt"))
     with pytest.raises(UserError, match="input_ids"):
         model(None, inputs_embeds=torch.zeros(1, 2, 16))
+    one = torch.tensor([[0, 1]])
+    with pytest.raises(UserError, match="HubCache"):
+        model(one, past_key_values=transformers.DynamicCache())
+    with pytest.raises(UserError, match="cache_implementation"):
+        model.generate(one, max_new_tokens=2, cache_implementation="static")
+    for mask in (torch.ones(1, 1), torch.ones(2, 2), torch.ones(1, 1, 2, 2)):
+        with pytest.raises(UserError, match="attention_mask"):
+            model(one, attention_mask=mask)
+    with pytest.raises(UserError, match="two axes"):
+        model(one[0])
+    logits, *_ = model(one, return_dict=False)
+    assert torch.equal(logits, model(one).logits)
     with pytest.raises(UserError, match="record"):
         model(torch.tensor([[0]]), output_hidden_states=True)
+    with pytest.raises(UserError, match="symbols of this model"):
+        model.resize_token_embeddings(300)
     with pytest.raises(UserError, match="architecture"):
         FSNForCausalLM(HubConfig())
 
@@ -173,9 +234,14 @@ def test_the_command_writes_a_folder_once(
     card = (out / "README.md").read_text()
     assert "bits per symbol, epoch 1" in card and "| window | 32 |" in card
     assert not list(out.parent.glob(".export-*"))
+    assert all(file.stat().st_mode & 0o777 == 0o644 for file in out.iterdir())
     with pytest.raises(SystemExit) as ended:
         main(["export", str(runs["fsn"].folder), str(out)])
-    assert ended.value.code == 2 and "not empty" in capsys.readouterr().err
+    assert ended.value.code == 2 and "no empty folder" in capsys.readouterr().err
+    for impossible in (".", str(out / "README.md" / "x")):
+        with pytest.raises(SystemExit):
+            main(["export", str(runs["fsn"].folder), impossible])
+        assert capsys.readouterr().err.startswith("fsn: ")
 
 
 def test_a_tokenizer_speaks_bytes() -> None:
@@ -183,4 +249,8 @@ def test_a_tokenizer_speaks_bytes() -> None:
     tokenizer = make_tokenizer(corpus.alphabet)
     assert tokenizer.vocab_size == len(corpus.alphabet) + 2
     assert tokenizer("é").input_ids == [tokenizer.unk_token_id] * 2
+    everything = make_tokenizer(Alphabet(bytes(range(256))))
+    text = "<pad> <unk> naïve \t\r\n ünïcödé 文字 "
+    tokens = everything(text).input_ids
+    assert tokens == list(text.encode()) and everything.decode(tokens, skip_special_tokens=True) == text
     assert tokenizer.model_max_length == 255 and tokenizer.padding_side == "left"

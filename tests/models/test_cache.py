@@ -51,7 +51,7 @@ def test_what_is_forgotten_leaves_no_trace(family: str) -> None:
     model, tokens, other = small(family), words(), words(seed=1)
     cache = model.new_cache()
     model.extend(tokens, cache)
-    cache.crop(7)
+    cache.cut(7)
     assert cache.length == 7
     mixed = torch.cat((tokens[:, :7], other[:, 7:]), dim=1)
     torch.testing.assert_close(model.extend(other[:, 7:], cache), model(mixed)[:, 7:], **CLOSE)
@@ -71,27 +71,54 @@ def test_sequences_can_change_places(family: str) -> None:
     torch.testing.assert_close(model.extend(tokens[:, 8:], cache), model.extend(tokens[:, 8:], same), **CLOSE)
 
 
-def test_memory_is_what_the_positions_need() -> None:
-    model, cache = small("fsn"), None
+def test_a_position_takes_nine_numbers_a_phase() -> None:
+    model = small("fsn")
     cache = model.new_cache()
     for symbol in words().split(1, dim=1):
         model.extend(symbol, cache)
-    assert (
-        cache.bytes() == 2 * 3 * 12 * 11 * (2 + 1 + 6) * 8
-    )  # layers, batch, positions, phases, numbers, float64
-    buffer = cache.layers[0]["keys"].buffer
-    assert buffer is not None and 12 <= buffer.shape[1] <= 24
+    buffers = [rows.buffer for rows in cache.layers[0].rows.values()]
+    assert sum(b[0, 0].numel() for b in buffers if b is not None) == (2 + 1 + 6) * 11
+    assert all(b is not None and 12 <= b.shape[1] <= 24 for b in buffers)
 
 
 def test_rows_grow_and_leave_no_gap() -> None:
     rows = Rows()
-    with pytest.raises(ValueError, match="nothing"):
-        rows.read()
     rows.write(0, torch.ones(2, 3))
-    rows.write(2, torch.full((2, 4), 2.0))
-    assert rows.read().tolist() == [[1, 1, 2, 2, 2, 2]] * 2
+    assert rows.write(2, torch.full((2, 4), 2.0)).tolist() == [[1, 1, 2, 2, 2, 2]] * 2
     with pytest.raises(ValueError, match="gap"):
         rows.write(7, torch.ones(2, 1))
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+@torch.no_grad()
+def test_a_failure_leaves_the_cache_as_it_was(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = small(family), words()
+    cache = model.new_cache()
+    last = list(model.layers)[-1]  # type: ignore[arg-type]
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for begin, end in ((0, 5), (5, 9)):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(last, "extend", fail)
+            model.extend(tokens[:, begin:end], cache)
+        assert cache.length == begin
+        model.extend(tokens[:, begin:end], cache)
+    torch.testing.assert_close(model.extend(tokens[:, 9:], cache), model(tokens)[:, 9:], **CLOSE)
+
+
+@torch.no_grad()
+def test_another_batch_size_is_refused() -> None:
+    model, tokens = small("fsn"), words()
+    cache = model.new_cache()
+    model.extend(tokens, cache)
+    with pytest.raises(UserError, match="holds 3 sequences and tokens 1"):
+        model.extend(tokens[:1], cache)
+    cache.reorder(torch.tensor([1]))
+    model.extend(tokens[:1], cache)
+    with pytest.raises(ValueError, match="before the first"):
+        cache.cut(-1)
 
 
 def test_a_mask_of_the_wrong_kind_is_refused() -> None:

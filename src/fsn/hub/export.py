@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +17,6 @@ from ..train import Run, load_run
 from .model import FSNForCausalLM, HubConfig
 from .tokenizer import make_tokenizer
 
-CODE = '''"""For `from_pretrained(..., trust_remote_code=True)`. Needs `pip install fsn[hub]`."""
-
-from fsn.hub import FSNForCausalLM, HubConfig
-
-__all__ = ["FSNForCausalLM", "HubConfig"]
-'''
 CARD = """---
 library_name: transformers
 pipeline_tag: text-generation
@@ -57,32 +50,31 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     """Write a run's weights to ``out`` in the form of transformers; nothing is left there if that fails."""
     run = load_run(folder)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already and not empty; choose another folder, or empty it")
+        raise UserError(f"{out} is there already and no empty folder; choose another name")
     config = HubConfig(
         architecture=config_to_dict(run.model_config),
         window=run.recipe.length,
-        symbols=run.alphabet.symbols.hex(),
     )
-    config.auto_map = {
-        "AutoConfig": "modeling_fsn.HubConfig",
-        "AutoModelForCausalLM": "modeling_fsn.FSNForCausalLM",
-    }
     model = FSNForCausalLM(config)
     model.model.load_state_dict(run.load_model(which).state_dict())
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=0.8, pad_token_id=len(run.alphabet)
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
-        made = Path(scratch) / "model"
-        with quiet():
-            model.save_pretrained(made)
-        make_tokenizer(run.alphabet, run.recipe.length).save_pretrained(made)
-        (made / "modeling_fsn.py").write_text(CODE)
-        (made / "README.md").write_text(card(run, which))
-        if out.exists():
-            out.rmdir()
-        shutil.move(made, out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
+            made = Path(scratch) / "model"
+            with quiet():
+                model.save_pretrained(made)
+            make_tokenizer(run.alphabet, run.recipe.length).save_pretrained(made)
+            (made / "README.md").write_text(card(run, which, model.model.parameter_count()))
+            for file in made.iterdir():
+                file.chmod(0o644)
+            if out.exists():
+                out.rmdir()
+            made.rename(out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written ({error.strerror}); choose another folder") from None
     return out
 
 
@@ -98,23 +90,23 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def card(run: Run, which: Literal["best", "last"]) -> str:
+def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     """The model card, from what the run folder says."""
     best = run.best
-    bits = "not measured"
+    bits, steps = "not measured", run.step
     if which == "best" and best is not None:
-        bits = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}"
+        bits, steps = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}", best["step"]
     config = run.config
     return CARD.format(
         name=run.name,
         what=config.get("preset") or config["model"].get("kind", "a model"),
         corpus=config["corpus"]["name"],
-        parameters=run.load_model(which).parameter_count(),
+        parameters=parameters,
         symbols=len(run.alphabet),
         window=run.recipe.length,
         bits=bits,
         seed=run.recipe.seed,
-        steps=run.step,
+        steps=steps,
         device=run.environment.get("device") or "unknown",
         commit=str(run.environment.get("commit") or "unknown")[:7],
     )

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils import can_return_tuple
 
 from ..errors import UserError
 from ..models import build_from_config, config_from_dict
 from ..nn import Cache
+
+CODE_FILE = "modeling_fsn"
+CODE = '''"""For `from_pretrained(..., trust_remote_code=True)`. Needs `pip install fsn[hub]`."""
+
+from fsn.hub import FSNForCausalLM, HubConfig
+
+__all__ = ["FSNForCausalLM", "HubConfig"]
+'''
 
 
 class HubConfig(PreTrainedConfig):
@@ -23,8 +34,6 @@ class HubConfig(PreTrainedConfig):
     """The model's configuration as ``fsn.models.config_to_dict`` writes it."""
     window: int = 256
     """Symbols in a training window, the first of them never predicted."""
-    symbols: str = ""
-    """The alphabet as hexadecimal bytes."""
     vocab_size: int = 0
     hidden_size: int = 0
     num_hidden_layers: int = 0
@@ -52,16 +61,17 @@ class HubCache(Cache):
         """Nothing to switch on: every position can be forgotten again."""
 
     def crop(self, length: int) -> None:
-        """−n forgets the last n positions: there, ``generate`` counts what to remove, with a minus sign."""
+        """−n forgets the last n positions, as ``generate`` counts them."""
         if length > 0:
-            raise ValueError(f"crop({length}): pass minus the number of positions to forget")
-        super().crop(max(0, self.length + length))
+            raise UserError(f"crop({length}): pass minus the number of positions to forget, or use cut")
+        self.cut(max(0, self.length + length))
 
 
 class FSNForCausalLM(PreTrainedModel, GenerationMixin):
     """``AutoModelForCausalLM.from_pretrained(folder)`` gives this for an exported run, FSN or transformer.
 
-    Weights and phases stay in float32, whatever type is asked for; for speed on a GPU use autocast.
+    ``from_pretrained`` keeps weights and phases in float32, whatever shorter type is asked for; for speed on a GPU
+    use autocast.
     """
 
     config_class = HubConfig
@@ -83,16 +93,38 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         if restore is not None:
             restore()
 
+    def _initialize_missing_keys(self, *args: Any, **named: Any) -> None:
+        """A file must hold every weight: a loader makes models without values, and would leave what is missing so."""
+        missing = [n for n, p in self.named_parameters() if not getattr(p, "_is_hf_initialized", False)]
+        if missing:
+            raise UserError(f"the file lacks {', '.join(missing[:3])}; export the run again")
+        super()._initialize_missing_keys(*args, **named)
+
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **named: Any
     ) -> None:
         """``generate`` begins with our memory, not the library's: layers remember more than keys and values."""
+        if generation_config.cache_implementation is not None:
+            raise UserError("this model has a cache of its own; leave cache_implementation out")
         if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
             model_kwargs["past_key_values"] = HubCache(self.config.num_hidden_layers)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.get_submodule("embedding")
 
+    def resize_token_embeddings(self, *size: Any, **named: Any) -> nn.Module:
+        raise UserError("the symbols of this model are those of its corpus; train a new one for others")
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **named: Any) -> None:
+        """As usual, and the file by which ``trust_remote_code=True`` finds this class."""
+        self.config.auto_map = {
+            "AutoConfig": f"{CODE_FILE}.HubConfig",
+            "AutoModelForCausalLM": f"{CODE_FILE}.FSNForCausalLM",
+        }
+        super().save_pretrained(save_directory, *args, **named)
+        (Path(save_directory) / f"{CODE_FILE}.py").write_text(CODE)
+
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor,
@@ -108,24 +140,19 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         ``attention_mask`` (B, T or all positions so far) has zeros for padding. ``labels`` are the inputs themselves,
         as everywhere in transformers: they are shifted here, and −100 counts nothing.
         """
-        self._check(input_ids, kwargs)
-        hidden = None
-        if attention_mask is not None:
-            hidden = attention_mask[:, -input_ids.shape[1] :] == 0
-            hidden = hidden if bool(hidden.any()) else None
-        if hidden is not None:
-            input_ids = input_ids.masked_fill(hidden, 0)
-        if bool(((input_ids < 0) | (input_ids >= self.config.vocab_size)).any()):
-            raise UserError(
-                f"a token is not among the {self.config.vocab_size} symbols of this model: the text has a character "
-                "its corpus lacks, or padding that attention_mask does not mark"
-            )
         cache = past_key_values
+        self._check(input_ids, attention_mask, cache, kwargs)
+        input_ids, hidden = self._without_padding(input_ids, attention_mask)
         if use_cache is None:
             use_cache = cache is not None
-        if cache is None and not use_cache and hidden is None:
+        if cache is None and not use_cache and (hidden is None or behind(hidden)):
             logits = self.model(input_ids)
         else:
+            if self.training and self.model.uses_dropout:
+                raise UserError(
+                    "no dropout where sequences are padded in front or remembered: pad behind them to train, "
+                    "or call eval()"
+                )
             cache = HubCache(self.config.num_hidden_layers) if cache is None else cache
             logits = self.model.extend(input_ids, cache, hidden)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
@@ -139,10 +166,41 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             past_key_values=cache if use_cache else None,
         )
 
-    def _check(self, input_ids: Tensor | None, kwargs: dict[str, Any]) -> None:
+    def _without_padding(self, input_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Tokens the model has, and which of them are padding: by the mask, or by the token that stands for it."""
+        hidden = input_ids == self.config.vocab_size
+        if mask is not None:
+            hidden = hidden | (mask[:, -input_ids.shape[1] :] == 0)
+        input_ids = input_ids.masked_fill(hidden, 0)
+        if bool(((input_ids < 0) | (input_ids >= self.config.vocab_size)).any()):
+            raise UserError(
+                f"a token is not among the {self.config.vocab_size} symbols of this model: the text has a character "
+                "that its corpus lacks"
+            )
+        return input_ids, hidden if bool(hidden.any()) else None
+
+    def _check(self, tokens: Tensor | None, mask: Tensor | None, cache: Any, kwargs: dict[str, Any]) -> None:
         """Refuse what this model cannot do rather than ignore it."""
-        if input_ids is None or kwargs.get("inputs_embeds") is not None:
+        if tokens is None or kwargs.get("inputs_embeds") is not None:
             raise UserError("this model reads input_ids: symbols become phases, not vectors")
+        if tokens.dim() != 2:
+            raise UserError(f"input_ids have shape {tuple(tokens.shape)}; pass two axes, (batch, positions)")
+        if mask is not None and (
+            mask.dim() != 2 or mask.shape[0] != tokens.shape[0] or mask.shape[1] < tokens.shape[1]
+        ):
+            raise UserError(
+                f"attention_mask has shape {tuple(mask.shape)} for input_ids of {tuple(tokens.shape)}; "
+                "pass one number for every position so far"
+            )
+        if cache is not None and not isinstance(cache, HubCache):
+            raise UserError(
+                f"a {type(cache).__name__} cannot hold what this model remembers; pass a HubCache"
+            )
         for name in ("output_attentions", "output_hidden_states"):
-            if kwargs.get(name):
-                raise UserError(f"{name} is not served here; fsn.nn.record shows everything inside, by name")
+            if kwargs.get(name) or getattr(self.config, name, False):
+                raise UserError(f"{name} is not served here; fsn.record shows everything inside, by name")
+
+
+def behind(hidden: Tensor) -> bool:
+    """Whether all padding comes behind its sequence, where causality hides it."""
+    return not bool((hidden[:, :-1] & ~hidden[:, 1:]).any())

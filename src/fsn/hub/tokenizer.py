@@ -15,7 +15,7 @@ UNKNOWN = "<unk>"
 def make_tokenizer(alphabet: Alphabet, window: int = 256) -> PreTrainedTokenizerFast:
     """The tokens of ``alphabet``, in its order; behind them one for padding and one for bytes it does not have.
 
-    The model has neither: padding must be masked, and an unknown byte is refused when the model meets it.
+    The model has neither: padding is hidden from it, and an unknown byte is refused when it meets one.
     Padding is on the left, where generation needs it.
     """
     letters = bytes_to_unicode()
@@ -29,6 +29,7 @@ def make_tokenizer(alphabet: Alphabet, window: int = 256) -> PreTrainedTokenizer
         pad_token=PADDING,
         unk_token=UNKNOWN,
         padding_side="left",
+        split_special_tokens=True,  # a text may hold the letters "<pad>"
         model_max_length=window - 1,
         clean_up_tokenization_spaces=False,
     )

@@ -60,9 +60,10 @@ class LanguageModel(nn.Module):
     def extend(self, tokens: Tensor, cache: Cache, hidden: Tensor | None = None) -> Tensor:
         """Read on: tokens that follow what ``cache`` has seen, any number of them, and their logits.
 
-        Without dropout, and on the reference path: a few positions at a time leave kernels nothing to win.
-        ``hidden`` marks new positions that are padding: nobody looks at them, and their own logits mean nothing.
-        Positions only enter as distances, so padding in front changes nothing.
+        For reading: no dropout, the reference path (a few positions at a time leave kernels nothing to win), and
+        gradients only through a sequence read in one piece. ``hidden`` marks new positions that are padding in front of
+        a sequence: nobody looks at them, and their own logits mean nothing. Positions only enter as distances, so
+        such padding changes nothing. If the call fails the cache is as it was.
 
         tokens (B, n), hidden (B, n) bool -> logits (B, n, V)
         """
@@ -72,9 +73,18 @@ class LanguageModel(nn.Module):
                 f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}; it marks tokens: "
                 f"make it bool of shape {tuple(tokens.shape)}"
             )
+        if cache.batch not in (None, tokens.shape[0]):
+            raise UserError(
+                f"the cache holds {cache.batch} sequences and tokens {tokens.shape[0]}; make them equal, "
+                "or choose sequences with cache.reorder"
+            )
         first = cache.length
         cache.grow(tokens, hidden)
-        return self.compute_extension(tokens, cache, first)
+        try:
+            return self.compute_extension(tokens, cache, first)
+        except BaseException:
+            cache.cut(first)
+            raise
 
     def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
         raise NotImplementedError

@@ -21,21 +21,16 @@ class Rows:
         if first > self.length:
             raise ValueError(f"rows from {first} on would leave a gap behind {self.length}")
         last = first + rows.shape[1]
-        old = self.buffer
-        if old is None or last > old.shape[1]:
-            room = last if old is None else max(last, 2 * old.shape[1])
-            self.buffer = rows.new_empty(rows.shape[0], room, *rows.shape[2:])
-            if old is not None:
-                self.buffer[:, :first] = old[:, :first]
-        assert self.buffer is not None
-        self.buffer[:, first:last] = rows
-        self.length = last
-        return self.buffer[:, :last]
-
-    def read(self) -> Tensor:
-        if self.buffer is None:
-            raise ValueError("nothing has been written yet")
-        return self.buffer[:, : self.length]
+        buffer = self.buffer
+        if buffer is None or last > buffer.shape[1]:
+            room = last if buffer is None else max(last, 2 * buffer.shape[1])
+            wider = rows.new_empty(rows.shape[0], room, *rows.shape[2:])
+            if buffer is not None:
+                wider[:, :first] = buffer[:, :first]
+            buffer = wider
+        buffer[:, first:last] = rows
+        self.buffer, self.length = buffer, last
+        return buffer[:, :last]
 
 
 class Past:
@@ -47,7 +42,7 @@ class Past:
     def __getitem__(self, name: str) -> Rows:
         return self.rows.setdefault(name, Rows())
 
-    def crop(self, length: int) -> None:
+    def cut(self, length: int) -> None:
         """Forget the positions from ``length`` on."""
         for rows in self.rows.values():
             rows.length = min(rows.length, length)
@@ -58,31 +53,32 @@ class Past:
             if rows.buffer is not None:
                 rows.buffer = rows.buffer.index_select(0, index.to(rows.buffer.device))
 
-    def bytes(self) -> int:
-        return sum(rows.read().numel() * rows.read().element_size() for rows in self.rows.values())
-
 
 class Cache:
     """The memory of a whole model, and which of the positions seen so far are real.
 
-    ``hidden`` (B, T) marks padding, which no later position looks at; None: there is none.
+    ``hidden`` (B, T) marks padding in front of sequences, which no later position looks at; None: there is none.
     """
 
     def __init__(self, layers: int) -> None:
         self.layers = [Past() for _ in range(layers)]
         self.length = 0
+        self.batch: int | None = None
         self.hidden: Tensor | None = None
 
-    def crop(self, length: int) -> None:
+    def cut(self, length: int) -> None:
         """Forget the positions from ``length`` on, as if they had never been seen."""
+        if length < 0:
+            raise ValueError(f"cut({length}): there are no positions before the first")
         self.length = min(self.length, length)
         if self.hidden is not None:
             self.hidden = self.hidden[:, : self.length]
         for past in self.layers:
-            past.crop(self.length)
+            past.cut(self.length)
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order: what a beam search does after every step."""
+        self.batch = len(index)
         if self.hidden is not None:
             self.hidden = self.hidden.index_select(0, index.to(self.hidden.device))
         for past in self.layers:
@@ -98,8 +94,4 @@ class Cache:
             if after is None:
                 after = torch.zeros(batch, new, dtype=torch.bool, device=tokens.device)
             self.hidden = torch.cat((before, after), dim=1)
-        self.length += tokens.shape[1]
-
-    def bytes(self) -> int:
-        """Memory that the sequences take."""
-        return sum(past.bytes() for past in self.layers)
+        self.batch, self.length = tokens.shape[0], self.length + tokens.shape[1]
