@@ -63,22 +63,33 @@ def test_the_check_sees_what_the_step_leaves_in_its_vector() -> None:
     expected = torch.cat([g.flatten() for g in right.values()])
     assert gate.check_written("fused", model, right, expected, "bf16").failed is None
     wrong = right | {"gates.weight": torch.zeros_like(right["gates.weight"])}
-    assert "step's gradient off by" in str(gate.check_written("fused", model, wrong, expected, "bf16").failed)
+    assert "gates.weight" in str(gate.check_written("fused", model, wrong, expected, "bf16").failed)
+    small = {n: g if n == "readout.scale" else g * 1e-6 for n, g in right.items()}
+    expected = torch.cat([g.flatten() for g in small.values()])
+    lost = small | {"layers.0.feedforward.bias": torch.zeros_like(small["layers.0.feedforward.bias"])}
+    assert "feedforward.bias" in str(gate.check_written("fused", model, lost, expected, "bf16").failed)
 
 
 def test_a_large_scalar_hides_no_weight() -> None:
     """The readout's scale can be nearly all of a gradient's length."""
     model = fsn.build("fsn-1m", vocab_size=13, **SMALL)
-    parts = {
-        name: torch.ones(p.shape) * (1e4 if p.dim() == 0 else 1.0) for name, p in model.named_parameters()
-    }
+    named = dict(model.named_parameters())
+    parts = {n: torch.ones(p.shape) * (1e5 if n == "readout.scale" else 1.0) for n, p in named.items()}
     losses, exact = torch.ones(2, 3), torch.cat([g.flatten() for g in parts.values()])
-    parts["gates.weight"] = 2 * parts["gates.weight"]
-    found = torch.cat([g.flatten() for g in parts.values()])
-    assert gate.relative(found, exact) < 1e-2
-    errors = gate.compare(model, (losses, found), (losses, exact), (losses, exact))
-    assert errors["weights"][0] > 0.1 and errors["scalars"] == [0.0, 0.0] and errors["losses"] == [0.0, 0.0]
-    assert "weights off by" in str(gate.Check("fused", {"bf16": errors}).judge().failed)
+    for name, group in (("gates.weight", "weights"), ("tau", "scalars")):
+        wrong = parts | {name: -parts[name]}
+        found = torch.cat([g.flatten() for g in wrong.values()])
+        assert gate.relative(found, exact) < 1e-2
+        errors = gate.compare(model, (losses, found), (losses, exact), (losses, exact))
+        assert set(errors) == {"losses", "weights", "scalars", "scale"}
+        assert [n for n, e in errors.items() if e != [0.0, 0.0]] == [group]
+        assert f"{group} off by" in str(gate.Check("fused", {"bf16": errors}).judge().failed)
+
+
+def test_a_reference_that_overflows_allows_nothing() -> None:
+    assert gate.Check("fused", {"bf16": {"weights": [0.9, float("inf")]}}).judge().failed
+    assert gate.relative(torch.ones(2), torch.zeros(2)) == float("inf")
+    assert gate.relative(torch.zeros(2), torch.zeros(2)) == 0.0
 
 
 def test_checks_add_up() -> None:

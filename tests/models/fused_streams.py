@@ -19,9 +19,12 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from fsn.ops.fused import gradients, ledger
+from fsn.data import Windows, epoch_order
+from fsn.ops.fused import gradients, ledger, mean_field, readout, residual, swiglu
 from fsn.ops.fused.common import Aside
-from fsn.train.optimizer import FlatParameters
+from fsn.train.recipe import Recipe
+from fsn.train.step import Stepper
+from fsn.train.world import World, numerics
 from tests.models import fused_models
 
 
@@ -133,8 +136,11 @@ class Clocks(TorchDispatchMode):
         before = tensors_in((args, kwargs))
         known = {t.untyped_storage()._cdata for t in before}
         made = [t for t in tensors_in(out) if t.untyped_storage()._cdata not in known]
-        named = zip(func._schema.arguments, args, strict=False)
-        changed = [a for spec, a in named if spec.alias_info is not None and spec.alias_info.is_write]
+        named = dict(zip((spec.name for spec in func._schema.arguments), args, strict=False)) | (kwargs or {})
+        written = [
+            s.name for s in func._schema.arguments if s.alias_info is not None and s.alias_info.is_write
+        ]
+        changed = [named[name] for name in written if name in named]
         what = str(func)
         if not made and not changed:
             return out  # a view
@@ -216,7 +222,14 @@ def watching() -> Iterator[Clocks]:
 def without(rule: str | None) -> Iterator[None]:
     """The code without one of the rules that keep it in order, to see that this is noticed."""
     plain = {name: getattr(Aside, name) for name in ("__enter__", "wait", "join")}
-    release = gradients.release
+    release, close = gradients.release, ledger.Ledger.close
+    users = (gradients, mean_field, readout, residual, swiglu)
+
+    def replace(function: Any) -> None:
+        for module in users:
+            module.release = function  # type: ignore[attr-defined]
+
+    kept: list[Any] = []
 
     def enter(aside: Aside) -> Aside:
         aside.context = torch.cuda.stream(aside.side)  # type: ignore[arg-type]
@@ -237,16 +250,19 @@ def without(rule: str | None) -> Iterator[None]:
         elif rule == "the main stream joins":
             Aside.join = lambda aside: None  # type: ignore[method-assign]
         elif rule == "results for autograd are joined":
-            gradients.release = always_run_on
+            replace(always_run_on)
         elif rule == "what a block reads stays alive":
-            gradients.release = forget
+            replace(forget)
+        elif rule == "the optimizer waits for the gradients":
+            ledger.Ledger.close = lambda book: kept.append(book._running)  # type: ignore[method-assign]
         elif rule is not None:
             raise ValueError(rule)
         yield
     finally:
         for name, method in plain.items():
             setattr(Aside, name, method)
-        gradients.release = release
+        replace(release)
+        ledger.Ledger.close = close  # type: ignore[method-assign]
 
 
 def races(
@@ -258,26 +274,32 @@ def races(
     broken: str | None = None,
     **overrides: Any,
 ) -> dict[str, Any]:
-    """What is out of order in two passes through a model, by a trainer with a ledger or by plain autograd."""
+    """What is out of order in two passes through a model and an evaluation between them, and which streams are not
+    joined at the end: by the trainer, with its ledger and its optimizer, or by plain autograd."""
     model = fused_models.build(family, "cpu", **overrides)
     tokens, targets = fused_models.text(2, T, "cpu")
-    flat = FlatParameters(model)
-    with (
-        fused_models.path("fused"),
-        fused_models.chunks_of(chunk),
-        fused_models.poison(),
-        without(broken),
-        watching() as clocks,
-    ):
-        for _ in range(2):
-            if not trainer:
-                fused_models.gradients(model, tokens, targets, dtype)
-                continue
-            flat.release()
-            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-                losses = model.loss(tokens, targets)
-            with ledger.writing(flat.places) as book:
-                losses.backward(torch.full_like(losses, 1 / losses.numel()))
-            flat.collect(book.written)
-            del losses
-    return {"races": clocks.races, "operations": clocks.operations, "streams": sorted(clocks.streams)}
+    precision: Any = "bf16" if dtype == "bfloat16" else "fp32"
+    recipe = Recipe(batch_size=2, length=T + 1, lr=3e-3, precision=precision, engine="eager")
+    windows = Windows(fused_models.text(1, 8 * T, "cpu")[0][0].to(torch.uint8), T + 1, T)
+    with fused_models.path("fused"), fused_models.chunks_of(chunk), numerics(recipe, torch.device("cpu")):
+        stepper = Stepper(model, windows, recipe, World(device=torch.device("cpu")))
+        stepper.set_order(epoch_order(len(windows), 0, 1))
+        stepper.set_place(0, 0)
+        with fused_models.poison(), without(broken), watching() as clocks:
+            for last in (False, True):
+                if trainer:
+                    stepper._eager(2, model.loss)
+                else:
+                    fused_models.gradients(model, tokens, targets, dtype)
+                if not last:
+                    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                        model.loss(tokens, targets)
+                        model(tokens)
+    main = clocks.streams["main"].known
+    running = [name for name, stream in clocks.streams.items() if stream.known[name] > main.get(name, 0)]
+    return {
+        "races": clocks.races,
+        "running": running,
+        "operations": clocks.operations,
+        "streams": sorted(clocks.streams),
+    }

@@ -241,7 +241,7 @@ def test_same_bits_and_nothing_left_unwritten_on_a_gpu(T: int, dtype: str) -> No
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("lag", ["main", "side"])
-@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-shared-kernel"])
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-shared-kernel", "fsn-mf", "fsn-mf-winding"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_streams_that_fall_behind_change_nothing(dtype: str, family: str, lag: str) -> None:
     """Memory that another stream frees or takes while the one that reads it lags: a GPU with other work to do."""

@@ -33,7 +33,7 @@ def interpreter() -> Interpreter:
 def test_nothing_races(interpreter: Interpreter, case: dict[str, Any], trainer: bool) -> None:
     found = interpreter(f"{STREAMS}:races", trainer=trainer, k=9, **case)
     assert found["streams"] == ["fields", "main", "packing", "weights"] and found["operations"] > 300
-    assert not found["races"]
+    assert not found["races"] and not found["running"]
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,8 @@ def test_nothing_races(interpreter: Interpreter, case: dict[str, Any], trainer: 
         ("the main stream waits for a mark", "fsn"),
         ("the main stream joins", "fsn"),
         ("what a block reads stays alive", "fsn"),
+        ("what a block reads stays alive", "fsn-mf"),
+        ("the optimizer waits for the gradients", "fsn"),
         ("results for autograd are joined", "fsn-shared-kernel"),
     ],
 )

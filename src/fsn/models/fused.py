@@ -140,7 +140,9 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tu
     assert dtype is not None
     with torch.autocast(tokens.device.type, enabled=False):
         shared = prepare(model, tokens.shape[1], dtype, key)
-        theta, feat = EmbeddingFunction.apply(model.embedding.phases, tokens.flatten(), dtype)
+        table = model.embedding.phases
+        learns = torch.is_grad_enabled() and table.requires_grad
+        theta, feat = EmbeddingFunction.apply(table, tokens.flatten(), dtype, learns)
         for i, layer in enumerate(model.stack):
             theta, feat = _layer(layer, i, shared, theta, feat)
     return feat, shared
@@ -151,11 +153,13 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
     from ..ops.fused.attention import rotary_table
 
     device = model.tau.device
-    cached = model.__dict__.get("_rotary")
-    if cached is None or cached[0] != (length, device):
-        cached = (length, device), rotary_table(length, ops.rotary_rates(model.config.k).to(device))
-        model.__dict__["_rotary"] = cached
-    return cached[1]
+    tables = model.__dict__.setdefault(
+        "_rotary", {}
+    )  # none is ever thrown away: a captured graph may read it
+    if (length, device) not in tables:
+        with torch.inference_mode(False):
+            tables[length, device] = rotary_table(length, ops.rotary_rates(model.config.k).to(device))
+    return tables[length, device]
 
 
 def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tensor) -> tuple[Tensor, Tensor]:

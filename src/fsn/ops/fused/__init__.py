@@ -23,7 +23,7 @@ WIDEST = 2048
 @functools.cache
 def _triton_works() -> bool:
     try:
-        from . import attention, embedding, readout, residual, swiglu  # noqa: F401
+        from . import attention, embedding, mean_field, readout, residual, swiglu  # noqa: F401
     except Exception as error:
         warnings.warn(f"fsn: Triton is missing or broken ({error}); using the reference path", stacklevel=2)
         return False

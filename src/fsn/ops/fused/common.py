@@ -108,13 +108,13 @@ class Aside:
     its backward on the stream of its forward, where it takes memory that the main stream may still be reading.
     """
 
-    _streams: ClassVar[dict[tuple[int, str], torch.cuda.Stream]] = {}
+    _streams: ClassVar[dict[tuple[int, int, str], torch.cuda.Stream]] = {}
 
     def __init__(self, device: torch.device, lane: str = "fields") -> None:
         self.side = None
         if device.type == "cuda":
             self.main = torch.cuda.current_stream(device)
-            key = (self.main.stream_id, lane)
+            key = (self.main.device_index, self.main.stream_id, lane)
             if key not in self._streams:
                 self._streams[key] = torch.cuda.Stream(device, priority=0 if lane == "weights" else -1)
             self.side = self._streams[key]

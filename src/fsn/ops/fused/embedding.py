@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import ledger
 from .common import COUNTS, ONES, Aside, math_mode, padded, power_of_two, round_up, transposed_mm
 from .gradients import settle
 from .tiles import row_tile, row_warps
@@ -67,10 +68,13 @@ class EmbeddingFunction(torch.autograd.Function):
     """tokens (M,), table (V, k) -> θ (M, KP) and [cos θ, sin θ, 1] (M, 2KP + 16) in the compute type.
 
     The gradient is Eᵀ dθ with one-hot E: exact ones and zeros, so only dθ is rounded, and the sums are in float32.
+    ``learns``: whether there will be one.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, tokens: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, table: Tensor, tokens: Tensor, dtype: torch.dtype, learns: bool = True
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         (symbols, k), rows = table.shape, tokens.shape[0]
         kp, device = padded(k), table.device
@@ -78,7 +82,7 @@ class EmbeddingFunction(torch.autograd.Function):
         theta = torch.empty(rows, kp, dtype=torch.float32, device=device)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=device)
         hot, aside = None, Aside(device, "weights")
-        if ctx.needs_input_grad[0]:
+        if learns:
             vp = round_up(symbols, 16)
             hot = torch.empty(rows, vp, dtype=dtype, device=device)
             with aside:
@@ -116,6 +120,9 @@ class EmbeddingFunction(torch.autograd.Function):
             grad, rows, kp, bk, r, dtheta is not None, dfeat is not None,
             num_warps=row_warps("residual_backward", bk),
         )  # fmt: skip
-        # The backward pass ends here: beside what is left on the side, not behind it.
+        # The backward pass ends here: beside what is left on the side, not behind it. Unless that writes here too.
+        book = ledger.current()
+        if book is not None and table.data_ptr() in book.written:
+            Aside(feat.device, "weights").join()
         dtable, _ = settle(transposed_mm(hot, grad), table, None, tuple(table.shape), (hot.shape[1], kp))
-        return dtable, None, None
+        return dtable, None, None, None

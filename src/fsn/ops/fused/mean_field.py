@@ -217,7 +217,7 @@ def turn_kernel(
     theta_ptr, da_ptr, back_ptr, dfeat_ptr, out_ptr, M,
     KP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """All that flows back into θ, through the features and through z̄: (M, KP + 16), the last sixteen left alone"""
+    """All that flows back into θ, through the features and through z̄: (M, KP + 16), zeros in the last sixteen"""
     rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     cols = tl.program_id(1) * BH + tl.arange(0, BH)
     mask = (rows < M)[:, None] & (cols < KP)[None, :]
@@ -232,7 +232,8 @@ def turn_kernel(
     ds = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
     grad = c * ds - s * dc - da * (s * im + c * re)
     out = out_ptr + rows[:, None] * (KP + 16) + cols[None, :]
-    tl.store(out, grad.to(out_ptr.dtype.element_ty), mask=mask)
+    inside = (rows < M)[:, None] & (cols < KP + 16)[None, :]
+    tl.store(out, tl.where(mask, grad, 0.0).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 def pack_modes(
@@ -317,7 +318,7 @@ class MeanFieldFunction(torch.autograd.Function):
             results = settle_modes(transposed_mm(dpre, feat), transposed_mm(dback, q), tuple(parameters))
         dfeat = mm(dpre, w1)
         dcast = torch.empty(rows, kp + ONES, dtype=feat.dtype, device=theta.device)
-        turn_kernel[grid(rows, kp)](theta, da, back, dfeat, dcast, rows, kp, ROWS, COLUMNS, mode)
+        turn_kernel[grid(rows, kp + ONES)](theta, da, back, dfeat, dcast, rows, kp, ROWS, COLUMNS, mode)
         release(weights, (dpre, feat, dback, q), results)
         return None, dcast, *results, None
 
