@@ -98,13 +98,21 @@ Result = tuple[Tensor, Tensor]
 
 def compare(model: LanguageModel, found: Result, plain: Result, exact: Result) -> dict[str, list[float]]:
     """Errors of ``found`` and of ``plain``: of the losses, and of each group of parameters' gradients."""
-    parts = {"losses": [r[0] for r in (found, plain, exact)]}
-    named = list(model.named_parameters())
-    split = [r[1].split([p.numel() for _, p in named]) for r in (found, plain, exact)]
-    for group in dict.fromkeys(group_of(name, p) for name, p in named):
-        members = [i for i, (name, p) in enumerate(named) if group_of(name, p) == group]
-        parts[group] = [torch.cat([of[i] for i in members]) for of in split]
+    results = (found, plain, exact)
+    parts = {"losses": [r[0] for r in results]}
+    groups: dict[str, list[str]] = {}
+    for name, parameter in model.named_parameters():
+        groups.setdefault(group_of(name, parameter), []).append(name)
+    split = [by_name(model, r[1]) for r in results]
+    for group, names in groups.items():
+        parts[group] = [torch.cat([gradient[name] for name in names]) for gradient in split]
     return {name: [relative(a, c), relative(b, c)] for name, (a, b, c) in parts.items()}
+
+
+def by_name(model: LanguageModel, gradient: Tensor) -> dict[str, Tensor]:
+    """The parts of a whole gradient, each a vector."""
+    named = dict(model.named_parameters())
+    return dict(zip(named, gradient.split([p.numel() for p in named.values()]), strict=True))
 
 
 def group_of(name: str, parameter: Tensor) -> str:
@@ -189,9 +197,7 @@ def check_written(
     path: str, model: LanguageModel, written: Mapping[str, Tensor], expected: Tensor, precision: str
 ) -> Check:
     """The gradient in the trainer's vector against what autograd returned for the same batch: the worst parameter."""
-    named = list(model.named_parameters())
-    right = expected.split([p.numel() for _, p in named])
-    errors = {n: relative(written[n].flatten(), r) for (n, _), r in zip(named, right, strict=True)}
+    errors = {n: relative(written[n].flatten(), right) for n, right in by_name(model, expected).items()}
     worst = max(errors, key=lambda name: errors[name])
     check = Check(path, {precision: {"step's gradient": [errors[worst], 0.0]}})
     if not errors[worst] < SAME:

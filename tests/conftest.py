@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.ops.fused.interpreter import Interpreter, shared
+
 # Several test processes share the cores; threads inside each would only get in each other's way.
 torch.set_num_threads(1)
 
@@ -33,3 +35,9 @@ def seed() -> int:
     np.random.seed(0)
     torch.manual_seed(0)
     return 0
+
+
+@pytest.fixture
+def interpreter() -> Interpreter:
+    """This process's partner that runs kernels in Triton's interpreter."""
+    return shared()

@@ -62,7 +62,7 @@ def test_readme_commands_and_code_run(tmp_path: Path, monkeypatch: pytest.Monkey
     """First the commands, then the code, which may use what the commands have made."""
     run_commands(tmp_path)
     monkeypatch.chdir(tmp_path)
-    run_code()
+    check_readme(run_code(README))
 
 
 def run_commands(folder: Path) -> None:
@@ -87,12 +87,17 @@ def run_commands(folder: Path) -> None:
         assert done.returncode == 0, f"{command!r} failed:\n{done.stdout}\n{done.stderr}"
 
 
-def run_code() -> None:
-    found = blocks(README, "python")
+def run_code(page: Path) -> dict[str, object]:
+    """What the page's code leaves behind."""
+    found = blocks(page, "python")
     assert found
-    namespace: dict[str, object] = {"__name__": "readme"}
+    namespace: dict[str, object] = {"__name__": page.stem}
     for number, code in enumerate(found, start=1):
-        exec(compile(code, f"README.md, python block {number}", "exec"), namespace)
+        exec(compile(code, f"{page.name}, python block {number}", "exec"), namespace)
+    return namespace
+
+
+def check_readme(namespace: dict[str, object]) -> None:
     # The shapes that the comments promise.
     logits, loss, points = namespace["logits"], namespace["loss"], namespace["points"]
     assert isinstance(logits, torch.Tensor) and logits.shape == (2, 64, 205)
@@ -107,9 +112,7 @@ def run_code() -> None:
 )
 def test_code_in_other_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": page.stem}
-    for number, code in enumerate(blocks(page, "python"), start=1):
-        exec(compile(code, f"{page.name}, python block {number}", "exec"), namespace)
+    run_code(page)
 
 
 def test_readme_inline_calls_run() -> None:

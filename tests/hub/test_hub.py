@@ -22,7 +22,7 @@ from tests.small import small
 from tests.train import tiny
 
 transformers = pytest.importorskip("transformers")
-from fsn.hub import FSNForCausalLM, HubConfig, export_run, make_tokenizer  # noqa: E402
+from fsn.hub import FSNForCausalLM, HubCache, HubConfig, export_run, make_tokenizer  # noqa: E402
 
 FAMILIES = ["fsn", "fsn-mf", "kuramoto", "transformer"]
 
@@ -106,6 +106,16 @@ def test_assisted_decoding_forgets_what_was_refused(exported: dict[str, Path]) -
     assert torch.equal(
         model.generate(**inputs, **greedy), model.generate(**inputs, **greedy, assistant_model=helper)
     )
+
+
+def test_a_cache_forgets_as_generate_counts() -> None:
+    cache = HubCache(2)
+    cache.grow(torch.zeros(1, 5), None)
+    for removed, left in ((-2, 3), (0, 3), (-7, 0)):
+        cache.crop(removed)
+        assert cache.length == cache.get_seq_length() == left
+    with pytest.raises(UserError, match="minus the number"):
+        cache.crop(1)
 
 
 def test_sequences_that_end_early_are_padded_and_stay_ended(exported: dict[str, Path]) -> None:

@@ -273,6 +273,35 @@ def written(
     }
 
 
+def between_two_steps() -> dict[str, Any]:
+    """What an evaluation of another length does: to the rotary tables a captured step reads, and for gradients."""
+    from fsn.ops.fused import embedding
+
+    model = build("fsn", "cpu", k=9, layers=1)
+    assert isinstance(model, FSN)
+    made: list[bool] = []
+
+    class Counted:
+        def __getitem__(self, grid: Any) -> Any:
+            made.append(torch.is_grad_enabled())
+            return plain[grid]
+
+    plain, embedding.one_hot_kernel = embedding.one_hot_kernel, Counted()
+    try:
+        with path("fused"):
+            gradients(model, *text(2, 12, "cpu"), "float32")
+            before = fused.rotary_tables(model, 12)
+            trained = len(made)
+            with torch.inference_mode():
+                model.loss(*text(2, 7, "cpu"))
+            evaluated = len(made) - trained
+            gradients(model, *text(2, 7, "cpu"), "float32")
+    finally:
+        embedding.one_hot_kernel = plain
+    after = fused.rotary_tables(model, 12)
+    return {"kept": before[0] is after[0] and before[1] is after[1], "made": [trained, evaluated]}
+
+
 def logits_and_losses(
     family: str, dtype: str = "float32", device: str = "cpu", **overrides: Any
 ) -> dict[str, float]:

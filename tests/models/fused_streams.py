@@ -271,12 +271,15 @@ def races(
     T: int = 12,
     trainer: bool = True,
     chunk: int | None = None,
+    tied: bool = False,
     broken: str | None = None,
     **overrides: Any,
 ) -> dict[str, Any]:
     """What is out of order in two passes through a model and an evaluation between them, and which streams are not
     joined at the end: by the trainer, with its ledger and its optimizer, or by plain autograd."""
     model = fused_models.build(family, "cpu", **overrides)
+    if tied:  # one table for symbols and prototypes, which no preset has
+        model.readout.prototypes = model.embedding.phases  # type: ignore[union-attr]
     tokens, targets = fused_models.text(2, T, "cpu")
     precision: Any = "bf16" if dtype == "bfloat16" else "fp32"
     recipe = Recipe(batch_size=2, length=T + 1, lr=3e-3, precision=precision, engine="eager")

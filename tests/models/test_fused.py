@@ -20,7 +20,7 @@ import torch
 import fsn
 from fsn.models import FSN, fused, preset
 from fsn.ops import fused as kernels
-from tests.ops.fused.interpreter import ROOT, Interpreter, shared
+from tests.ops.fused.interpreter import ROOT, Interpreter
 from tests.small import ALL_FAMILIES
 
 MODELS = "tests.models.fused_models"
@@ -29,11 +29,6 @@ DTYPES = list(TOLERANCE)
 UNSERVED = ["fsn-dissolved", "transformer"]
 SERVED = [family for family in ALL_FAMILIES if family not in UNSERVED]
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def interpreter() -> Interpreter:
-    return shared()
 
 
 def check(errors: dict[str, list[float]], dtype: str) -> None:
@@ -193,6 +188,11 @@ def test_what_a_pass_writes_itself_is_what_autograd_returns(
     interpreter: Interpreter, family: str, dtype: str
 ) -> None:
     check_written(interpreter(f"{MODELS}:written", family=family, dtype=dtype, k=9), family)
+
+
+def test_an_evaluation_between_two_steps_leaves_their_tables_alone(interpreter: Interpreter) -> None:
+    found = interpreter(f"{MODELS}:between_two_steps")
+    assert found["kept"] and found["made"] == [1, 0]
 
 
 def check_written(found: dict[str, Any], family: str) -> None:

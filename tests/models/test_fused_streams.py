@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ops.fused.interpreter import Interpreter, shared
+from tests.ops.fused.interpreter import Interpreter
 
 STREAMS = "tests.models.fused_streams"
-
-
-@pytest.fixture
-def interpreter() -> Interpreter:
-    return shared()
 
 
 @pytest.mark.parametrize("trainer", [True, False], ids=["trainer", "autograd"])
@@ -27,6 +22,7 @@ def interpreter() -> Interpreter:
         {"family": "fsn-shared-kernel"},
         {"family": "kuramoto"},
         {"family": "fsn-mf-winding"},
+        {"family": "fsn-torus-swiglu", "layers": 1, "bound": "none", "tied": True},
     ],
     ids=lambda case: "-".join(str(value) for value in case.values()),
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import ops
 from ..nn import CouplingKernel, MeanField, SwiGLU
@@ -99,31 +99,34 @@ def modes_of(block: MeanField) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return block.gate_modes, block.value_modes, block.projection, block.bias
 
 
+def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+    """The weights of a feed-forward block that has kernels of its own; None for another one."""
+    from ..ops.fused.mean_field import pack_modes
+    from ..ops.fused.swiglu import pack_swiglu
+
+    if type(block) is SwiGLU:
+        return pack_swiglu(block.gate_up, block.bias, block.down, dtype)
+    if isinstance(block, MeanField):
+        return pack_modes(*modes_of(block), dtype)
+    return None
+
+
 def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | None) -> Pass:
     """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
     from ..ops.fused.attention import pack_gates, stack
     from ..ops.fused.common import Aside
-    from ..ops.fused.mean_field import pack_modes
     from ..ops.fused.readout import pack_prototypes
-    from ..ops.fused.swiglu import pack_swiglu
 
     with torch.no_grad():
         gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
     kernels = []
-    blocks: list[tuple[Tensor, Tensor] | None] = []
     aside = Aside(model.tau.device, "packing")
     for i, layer in enumerate(model.stack):
-        law, block = law_of(model, layer), layer.feedforward
+        law = law_of(model, layer)
         made = stack(law, model.config.k, *parts_of(layer.kernel), aside=aside if i else None)
         kernels.append((law, made))
-        packed = None
-        with torch.no_grad(), aside:
-            if type(block) is SwiGLU:
-                packed = pack_swiglu(block.gate_up, block.bias, block.down, dtype)
-            elif isinstance(block, MeanField):
-                packed = pack_modes(*modes_of(block), dtype)
-        blocks.append(packed)
     with torch.no_grad(), aside:
+        blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
         prototypes = pack_prototypes(model.readout.prototypes, dtype)
     rotary = rotary_tables(model, length)
     return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside)
@@ -153,9 +156,8 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
     from ..ops.fused.attention import rotary_table
 
     device = model.tau.device
-    tables = model.__dict__.setdefault(
-        "_rotary", {}
-    )  # none is ever thrown away: a captured graph may read it
+    # None is ever thrown away: a captured graph may read it.
+    tables = model.__dict__.setdefault("_rotary", {})
     if (length, device) not in tables:
         with torch.inference_mode(False):
             tables[length, device] = rotary_table(length, ops.rotary_rates(model.config.k).to(device))

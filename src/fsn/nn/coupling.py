@@ -124,14 +124,9 @@ class FrustratedCoupling(nn.Module):
         probe: Probe = NO_PROBE,
         key: ops.DropoutKey | None = None,
     ) -> Tensor:
-        kernel, spec = self.kernel, self.kernel.spec
         gate_q, gate_k, gate_v = gates(ops.phase_features(theta), probe)
         scores = ops.coherence_scores(theta, gate_q, gate_k, self.rates, tau, self.round_scores)
-        attention = ops.causal_softmax(probe("scores", scores))
-        attention = probe("attention", ops.dropout(attention, self.dropout, key, self.site))
-        field = probe("fields", ops.fields(theta, kernel.w0, kernel.w1, spec.harmonics))
-        update = ops.coupling(theta, attention, kernel.w0, kernel.w1, spec.harmonics, spec.frame, field)
-        return gate_v * probe("coupling", update)
+        return gate_v * self._couple(theta, scores, self._fields(theta), probe, key)
 
     def extend(
         self, theta: Tensor, gates: Gates, tau: Tensor, past: Past, first: int, hidden: Tensor | None
@@ -142,16 +137,32 @@ class FrustratedCoupling(nn.Module):
 
         theta (B, n, k), hidden (B, first + n) -> (B, n, k)
         """
-        kernel, spec = self.kernel, self.kernel.spec
         gate_q, gate_k, gate_v = gates(ops.phase_features(theta))
         query = ops.rotary_features(theta, gate_q, self.rates, first)
         keys = past["keys"].write(first, ops.rotary_features(theta, gate_k, self.rates, first))
         phases = past["phases"].write(first, theta)
         again = max(first - 1, 0)
-        field = past["fields"].write(
-            again, ops.fields(phases[:, again:], kernel.w0, kernel.w1, spec.harmonics)
-        )
+        field = past["fields"].write(again, self._fields(phases[:, again:]))
         scores = ops.feature_scores(query, keys, tau, self.round_scores)
-        attention = ops.causal_softmax(scores, first, None if hidden is None else hidden[:, None])
+        return gate_v * self._couple(theta, scores, field, first=first, hidden=hidden)
+
+    def _fields(self, theta: Tensor) -> Tensor:
+        return ops.fields(theta, self.kernel.w0, self.kernel.w1, self.kernel.spec.harmonics)
+
+    def _couple(
+        self,
+        theta: Tensor,
+        scores: Tensor,
+        field: Tensor,
+        probe: Probe = NO_PROBE,
+        key: ops.DropoutKey | None = None,
+        first: int = 0,
+        hidden: Tensor | None = None,
+    ) -> Tensor:
+        """From scores and fields to the update, before the value gate."""
+        kernel, spec = self.kernel, self.kernel.spec
+        columns = None if hidden is None else hidden[:, None]
+        attention = ops.causal_softmax(probe("scores", scores), first, columns)
+        attention = probe("attention", ops.dropout(attention, self.dropout, key, self.site))
         law = kernel.w0, kernel.w1, spec.harmonics, spec.frame
-        return gate_v * ops.coupling(theta, attention, *law, field, first)
+        return probe("coupling", ops.coupling(theta, attention, *law, probe("fields", field), first))

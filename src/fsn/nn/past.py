@@ -34,18 +34,13 @@ class Rows:
 
 
 class Past:
-    """A layer's memory: sequences by name, all of one length."""
+    """A layer's memory: sequences by name."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Rows] = {}
 
     def __getitem__(self, name: str) -> Rows:
         return self.rows.setdefault(name, Rows())
-
-    def cut(self, length: int) -> None:
-        """Forget the positions from ``length`` on."""
-        for rows in self.rows.values():
-            rows.length = min(rows.length, length)
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order; one may be taken twice."""
@@ -67,14 +62,12 @@ class Cache:
         self.hidden: Tensor | None = None
 
     def cut(self, length: int) -> None:
-        """Forget the positions from ``length`` on, as if they had never been seen."""
+        """Forget the positions from ``length`` on: what comes next is written over them."""
         if length < 0:
             raise ValueError(f"cut({length}): there are no positions before the first")
         self.length = min(self.length, length)
         if self.hidden is not None:
             self.hidden = self.hidden[:, : self.length]
-        for past in self.layers:
-            past.cut(self.length)
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order: what a beam search does after every step."""

@@ -52,9 +52,7 @@ class CausalSelfAttention(nn.Module):
         q, k, v = self._split(x)
         plain = not library_attends(q.shape[-1], x.device)
         if plain or probe.active or (self.dropout and key is not None):
-            scores = (q @ k.mT).to(x.dtype) * q.shape[-1] ** -0.5
-            attention = probe("attention", ops.causal_softmax(scores).squeeze(1)).view_as(scores)
-            mixed = ops.dropout(attention, self.dropout, key, self.site).to(v.dtype) @ v
+            mixed = self._mix(q, k, v, x.dtype, probe, key)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
@@ -67,7 +65,22 @@ class CausalSelfAttention(nn.Module):
         q, k, v = self._split(x, first)
         keys = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
         values = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
-        scores = (q @ keys.mT).to(x.dtype) * q.shape[-1] ** -0.5
-        attention = ops.causal_softmax(scores, first, None if hidden is None else hidden[:, None, None])
-        mixed = attention.to(values.dtype) @ values
+        mixed = self._mix(q, keys, values, x.dtype, first=first, hidden=hidden)
         return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
+
+    def _mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        dtype: torch.dtype,
+        probe: Probe = NO_PROBE,
+        key: ops.DropoutKey | None = None,
+        first: int = 0,
+        hidden: Tensor | None = None,
+    ) -> Tensor:
+        """The plain formula: q (B, H, T, d/H), k and v (B, H, U, d/H) -> (B, H, T, d/H), softmax in ``dtype``"""
+        scores = (q @ k.mT).to(dtype) * q.shape[-1] ** -0.5
+        attention = ops.causal_softmax(scores, first, None if hidden is None else hidden[:, None, None])
+        attention = probe("attention", attention.squeeze(1)).view_as(scores)
+        return ops.dropout(attention, self.dropout, key, self.site).to(v.dtype) @ v

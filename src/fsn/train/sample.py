@@ -37,42 +37,31 @@ def draw(
         raise UserError(f"ask for at least one symbol, not {symbols}")
     if temperature < 0 or (top_k is not None and top_k < 1) or context < 1:
         raise UserError("temperature must not be negative; top_k and context must be at least 1")
-    return _drawn(model, tokens[:, -context:], symbols, temperature, top_k, context, seed, cached)
 
-
-def _drawn(
-    model: LanguageModel,
-    tokens: Tensor,
-    symbols: int,
-    temperature: float,
-    top_k: int | None,
-    context: int,
-    seed: int,
-    cached: bool,
-) -> Iterator[int]:
-    generator = torch.Generator().manual_seed(seed)
-    training = model.training
-    model.eval()
-    cache, unread = model.new_cache(), tokens.shape[1]
-    try:
-        for _ in range(symbols):
-            if cached and cache.length + unread > context:
-                cache, unread = model.new_cache(), max(1, context // 2)
-            with torch.no_grad():
-                if cached:
-                    logits = model.extend(tokens[:, -unread:], cache)[0, -1].float().cpu()
+    def drawn(tokens: Tensor) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(seed)
+        training = model.training
+        model.eval()
+        cache, unread = model.new_cache(), tokens.shape[1]
+        try:
+            for _ in range(symbols):
+                if cached and cache.length + unread > context:
+                    cache, unread = model.new_cache(), max(1, context // 2)
+                with torch.no_grad():
+                    logits = model.extend(tokens[:, -unread:], cache) if cached else model(tokens)
+                scores = logits[0, -1].float().cpu()
+                if top_k is not None and top_k < scores.numel():
+                    scores[scores < scores.topk(top_k).values[-1]] = -torch.inf
+                if temperature == 0:
+                    new = scores.argmax()
                 else:
-                    logits = model(tokens)[0, -1].float().cpu()
-            if top_k is not None and top_k < logits.numel():
-                logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
-            if temperature == 0:
-                new = logits.argmax()
-            else:
-                new = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
-            tokens, unread = torch.cat([tokens, new.view(1, 1).to(tokens)], dim=1)[:, -context:], 1
-            yield int(new)
-    finally:
-        model.train(training)
+                    new = torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)
+                tokens, unread = torch.cat([tokens, new.view(1, 1).to(tokens)], dim=1)[:, -context:], 1
+                yield int(new)
+        finally:
+            model.train(training)
+
+    return drawn(tokens[:, -context:])
 
 
 def beginning(model: LanguageModel, alphabet: Alphabet, prompt: str) -> Tensor:

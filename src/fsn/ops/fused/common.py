@@ -171,6 +171,14 @@ def pack(
 
 
 @triton.jit
+def tile_of(M, WIDTH: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    """The rows and columns of this program's tile of an (M, WIDTH) matrix, and which of them exist."""
+    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    cols = tl.program_id(1) * BC + tl.arange(0, BC)
+    return rows, cols, (rows < M)[:, None] & (cols < WIDTH)[None, :]
+
+
+@triton.jit
 def sum_of(part_ptr, n, BLOCK: tl.constexpr):
     """The sum of n numbers, always in the same order."""
     acc = tl.zeros((BLOCK,), tl.float32)

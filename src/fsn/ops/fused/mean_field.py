@@ -16,13 +16,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, ONES, Aside, math_mode, mm, padded, power_of_two, sigmoid, sincos, transposed_mm
+from .common import (
+    COUNTS,
+    ONES,
+    Aside,
+    math_mode,
+    mm,
+    padded,
+    power_of_two,
+    sigmoid,
+    sincos,
+    tile_of,
+    transposed_mm,
+)
 from .gradients import release, spot
-from .tiles import row_tile, row_warps
+from .tiles import PASS, pass_grid, row_tile, row_warps
 from .update import store_features
-
-ROWS = 32
-COLUMNS = 64
 
 
 @triton.jit
@@ -148,9 +157,7 @@ def open_modes_kernel(
     pre_ptr, q_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):
     """pre (M, 3HP) -> q = SiLU(gate) ⊙ m, real part then imaginary, (M, 2HP)"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < HP)[None, :]
+    rows, cols, mask = tile_of(M, HP, BR, BH)
     gate, open_, re, im = gated(pre_ptr, rows, cols, mask, HP, MATH)
     out = q_ptr + rows[:, None] * (2 * HP) + cols[None, :]
     tl.store(out, (gate * open_ * re).to(q_ptr.dtype.element_ty), mask=mask)
@@ -162,9 +169,7 @@ def open_modes_backward_kernel(
     pre_ptr, dq_ptr, dpre_ptr, q_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):  # fmt: skip
     """dq (M, 2HP) -> dpre (M, 3HP), and q once more, which nobody kept"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < HP)[None, :]
+    rows, cols, mask = tile_of(M, HP, BR, BH)
     gate, open_, re, im = gated(pre_ptr, rows, cols, mask, HP, MATH)
     at = rows[:, None] * (2 * HP) + cols[None, :]
     dre = tl.load(dq_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -185,9 +190,7 @@ def pull_kernel(
     theta_ptr, back_ptr, out_ptr, M, KP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):
     """a = Im( z̄ ⊙ D q ): theta (M, KP), back (M, 2KP) -> (M, KP)"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < KP)[None, :]
+    rows, cols, mask = tile_of(M, KP, BR, BH)
     at = rows[:, None] * KP + cols[None, :]
     s, c = sincos(tl.load(theta_ptr + at, mask=mask, other=0.0), MATH)
     src = back_ptr + rows[:, None] * (2 * KP) + cols[None, :]
@@ -201,9 +204,7 @@ def push_kernel(
     theta_ptr, da_ptr, dback_ptr, M, KP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):
     """The gradient of D q: −sin θ da and cos θ da, (M, 2KP)"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < KP)[None, :]
+    rows, cols, mask = tile_of(M, KP, BR, BH)
     at = rows[:, None] * KP + cols[None, :]
     s, c = sincos(tl.load(theta_ptr + at, mask=mask, other=0.0), MATH)
     da = tl.load(da_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -218,9 +219,7 @@ def turn_kernel(
     KP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """All that flows back into θ, through the features and through z̄: (M, KP + 16), zeros in the last sixteen"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < KP)[None, :]
+    rows, cols, mask = tile_of(M, KP, BR, BH)
     at = rows[:, None] * KP + cols[None, :]
     s, c = sincos(tl.load(theta_ptr + at, mask=mask, other=0.0), MATH)
     da = tl.load(da_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -296,10 +295,10 @@ class MeanFieldFunction(torch.autograd.Function):
         pre = mm(feat, w1.t())
         hp = w1.shape[0] // 3
         q = torch.empty(rows, 2 * hp, dtype=dtype, device=theta.device)
-        open_modes_kernel[grid(rows, hp)](pre, q, rows, hp, ROWS, COLUMNS, mode)
+        open_modes_kernel[pass_grid(rows, hp)](pre, q, rows, hp, *PASS, mode)
         back = mm(q, w2.t())
         out = torch.empty(rows, kp, dtype=dtype, device=theta.device)
-        pull_kernel[grid(rows, kp)](theta, back, out, rows, kp, ROWS, COLUMNS, mode)
+        pull_kernel[pass_grid(rows, kp)](theta, back, out, rows, kp, *PASS, mode)
         ctx.save_for_backward(theta, feat, pre, back, w1, w2, gate, value, projection, bias)
         return out
 
@@ -309,19 +308,15 @@ class MeanFieldFunction(torch.autograd.Function):
         theta, feat, pre, back, w1, w2, *parameters = ctx.saved_tensors
         (rows, kp), hp, mode = theta.shape, w1.shape[0] // 3, math_mode(feat.dtype)
         dback = torch.empty_like(back)
-        push_kernel[grid(rows, kp)](theta, da, dback, rows, kp, ROWS, COLUMNS, mode)
+        push_kernel[pass_grid(rows, kp)](theta, da, dback, rows, kp, *PASS, mode)
         dq = mm(dback, w2)
         dpre, q = torch.empty_like(pre), torch.empty_like(dq)
-        open_modes_backward_kernel[grid(rows, hp)](pre, dq, dpre, q, rows, hp, ROWS, COLUMNS, mode)
+        open_modes_backward_kernel[pass_grid(rows, hp)](pre, dq, dpre, q, rows, hp, *PASS, mode)
         weights = Aside(theta.device, "weights")
         with weights:
             results = settle_modes(transposed_mm(dpre, feat), transposed_mm(dback, q), tuple(parameters))
         dfeat = mm(dpre, w1)
         dcast = torch.empty(rows, kp + ONES, dtype=feat.dtype, device=theta.device)
-        turn_kernel[grid(rows, kp + ONES)](theta, da, back, dfeat, dcast, rows, kp, ROWS, COLUMNS, mode)
+        turn_kernel[pass_grid(rows, kp + ONES)](theta, da, back, dfeat, dcast, rows, kp, *PASS, mode)
         release(weights, (dpre, feat, dback, q), results)
         return None, dcast, *results, None
-
-
-def grid(rows: int, columns: int) -> tuple[int, int]:
-    return triton.cdiv(rows, ROWS), triton.cdiv(columns, COLUMNS)

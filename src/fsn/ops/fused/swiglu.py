@@ -9,12 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .common import COUNTS, ONES, Aside, math_mode, mm, pack, padded, sigmoid, transposed_mm
+from .common import COUNTS, ONES, Aside, math_mode, mm, pack, padded, sigmoid, tile_of, transposed_mm
 from .gradients import release, settle
-from .tiles import FEEDFORWARD, FEEDFORWARD_WIDEST
-
-ROWS = 32
-COLUMNS = 64
+from .tiles import FEEDFORWARD, FEEDFORWARD_WIDEST, PASS, pass_grid
 
 
 @triton.jit
@@ -66,9 +63,7 @@ def middle_kernel(
     gu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):
     """gu (M, 2HP): gate, bias included, then up -> SiLU(gate) ⊙ up, (M, HP)"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < HP)[None, :]
+    rows, cols, mask = tile_of(M, HP, BR, BH)
     src = gu_ptr + rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(src + HP, mask=mask, other=0.0).to(tl.float32)
@@ -81,9 +76,7 @@ def middle_backward_kernel(
     gu_ptr, dout_ptr, dgu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """dout (M, HP) -> dgu (M, 2HP), and what the forward pass had in the middle, (M, HP), once more"""
-    rows = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    cols = tl.program_id(1) * BH + tl.arange(0, BH)
-    mask = (rows < M)[:, None] & (cols < HP)[None, :]
+    rows, cols, mask = tile_of(M, HP, BR, BH)
     src = rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
@@ -104,8 +97,7 @@ def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     out = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
     if x.dtype == torch.float32 or hp > FEEDFORWARD_WIDEST:
         gu = mm(x, w.t())
-        grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
-        middle_kernel[grid](gu, out, rows, hp, ROWS, COLUMNS, mode)
+        middle_kernel[pass_grid(rows, hp)](gu, out, rows, hp, *PASS, mode)
         return gu, out
     tile = FEEDFORWARD
     gu = torch.empty(rows, 2 * hp, dtype=x.dtype, device=x.device)
@@ -121,8 +113,9 @@ def through_middle(dy: Tensor, w: Tensor, gu: Tensor) -> tuple[Tensor, Tensor]:
     rows, hp = gu.shape[0], gu.shape[1] // 2
     dmiddle, dgu = mm(dy, w[:, :hp]), torch.empty_like(gu)
     middle = torch.empty_like(dmiddle)
-    grid = (triton.cdiv(rows, ROWS), triton.cdiv(hp, COLUMNS))
-    middle_backward_kernel[grid](gu, dmiddle, dgu, middle, rows, hp, ROWS, COLUMNS, math_mode(gu.dtype))
+    middle_backward_kernel[pass_grid(rows, hp)](
+        gu, dmiddle, dgu, middle, rows, hp, *PASS, math_mode(gu.dtype)
+    )
     return dgu, middle
 
 

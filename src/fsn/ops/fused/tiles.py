@@ -39,6 +39,8 @@ FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_WIDEST = 512
 """Hidden units up to which that is faster than the library's product and a pass of its own (at 1,024: 10 % slower)."""
+PASS = 32, 64
+"""Rows and columns of a program that works element by element."""
 FIELDS = Tile(8, 1, 64, 4, 1)
 """Tokens and columns of a program that writes the fields."""
 
@@ -75,6 +77,11 @@ def row_warps(kernel: str, bk: int) -> int:
     """Warps per program: more where a single row is longer than the program's share."""
     elements, warps = ROWS[kernel]
     return min(16, warps * max(1, bk // elements))
+
+
+def pass_grid(rows: int, columns: int) -> tuple[int, int]:
+    """Programs for a pass over so many rows and columns."""
+    return -(-rows // PASS[0]), -(-columns // PASS[1])
 
 
 def precision(dtype: torch.dtype) -> str:
