@@ -83,6 +83,9 @@ FIGURES: dict[str, Callable[[str], Any]] = {
     "history": lambda s: plots.coupling_history([reading("epoch 1", 0.2), reading("epoch 30")], surface=s),
     "wall-clock": lambda s: plots.wallclock(scales(), s),
     "losses": lambda s: plots.loss_curves({"FSN": scales(1)[0].curves, "other": []}, s),
+    "losses beside published ones": lambda s: plots.loss_curves(
+        {"FSN": scales(1)[0].curves}, s, published={"FSN": (2, 1.6, 0.01)}
+    ),
     "profiles": lambda s: plots.depth_profiles(profiles(), s),
 }
 

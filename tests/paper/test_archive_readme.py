@@ -23,7 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), weights=b"weights", name="a")
-    (run / "log.txt").write_text(f"run {run} is new\n")
+    (run / "log.txt").write_text(
+        f"run {run} is new\nearlier /scratch/somebody/runs/a: goes on; 1.6/1.5, s/epoch, https://example.org/a/b\n"
+    )
     (run / "last").mkdir()
     (run / "last" / "CURRENT").write_text("1")
     (run / "tensorboard").mkdir()
@@ -39,7 +41,9 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
         "DONE",
     }
     assert load_run(target).finished and len(load_run(target).epochs) == 2
-    assert str(tmp_path) not in (target / "log.txt").read_text()
+    assert (target / "log.txt").read_text() == (
+        "run a is new\nearlier a: goes on; 1.6/1.5, s/epoch, https://example.org/a/b\n"
+    )
     assert (archive_run(run, tmp_path / "results", resume_state=True) / "last" / "CURRENT").exists()
     assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"], "nothing half-made is left"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import pytest
 
 from fsn.paper import needs
 from fsn.paper.item import Result
-from fsn.paper.items import ITEMS, item_named
+from fsn.paper.items import ITEMS, item_named, main_table
 from fsn.paper.registry import make_report
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Row, cells, data_table
 from fsn.paper.values import macro
 from fsn.paper.writing import write_item, write_report
-from tests.paper.made_up import bench_of, falling, write_run
+from tests.paper.made_up import TINY, bench_of, falling, write_run
 
 
 def row(result: Result, quantity: str, group: str = "") -> Row:
@@ -96,6 +97,16 @@ def two_rungs(root: Path, device: str = "a GPU") -> None:
         write_run(root, fsn, losses, seed=seed, epoch_s=300.0, device=device)
 
 
+def test_the_papers_end_points_stand_beside_our_curves(tmp_path: Path) -> None:
+    families = ["transformer", "FSN", "Kuramoto"]
+    marks = main_table.published(bench_of(tmp_path), families)
+    assert marks == {"transformer": (30, 1.6258, 0.0019), "FSN": (30, 1.6050, 0.0038)}
+    assert main_table.published(bench_of(tmp_path, TINY), families) == {}, "another text has other losses"
+    write_run(tmp_path, needs.FSN, [1.7, 1.65])
+    (picture,) = item_named("main").compute(bench_of(tmp_path)).pictures
+    assert "Diamonds" in picture.caption
+
+
 def test_wall_clock(tmp_path: Path) -> None:
     two_rungs(tmp_path)
     bench = bench_of(tmp_path)
@@ -118,6 +129,37 @@ def test_seconds_of_different_devices_are_not_compared(tmp_path: Path) -> None:
         item_named("wall-clock").compute(bench_of(tmp_path)), "against the mean transformer, median", "2M"
     )
     assert found.state == MISSING and "different settings" in found.remark and "a GPU" in found.remark
+
+
+def test_one_graph_is_one_setting_whoever_made_the_kernels(tmp_path: Path) -> None:
+    """A fused FSN is captured as it is, a transformer compiled before: each takes its fastest step."""
+    fsn, transformer = needs.RUNGS["8M"]
+    write_run(tmp_path, transformer, [1.6] * 29 + [1.55], epoch_s=100.0, recipe={"engine": "compile-graph"})
+    folder = write_run(tmp_path, fsn, [1.6] * 9 + [1.5] * 5, epoch_s=120.0, recipe={"engine": "graph"})
+    result = item_named("wall-clock").compute(bench_of(tmp_path))
+    assert row(result, "against the mean transformer, median", "8M").ours == pytest.approx(0.4)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text("utf-8").replace("engine: graph", "engine: eager"), "utf-8")
+    found = row(
+        item_named("wall-clock").compute(bench_of(tmp_path)), "against the mean transformer, median", "8M"
+    )
+    assert found.state == MISSING and "one CUDA graph" in found.remark and "eager" in found.remark
+
+
+def test_epochs_that_shared_the_device_are_said(tmp_path: Path) -> None:
+    fsn, transformer = needs.RUNGS["8M"]
+    write_run(tmp_path, transformer, [1.6] * 29 + [1.55], epoch_s=100.0)
+    folder = write_run(tmp_path, fsn, [1.6] * 9 + [1.5] * 5, epoch_s=100.0)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for line in lines:
+        line["cumulative_s"] += 500.0
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    for name in ("wall-clock", "wall-clock-figure"):
+        result = item_named(name).compute(bench_of(tmp_path))
+        assert any("epoch 1 took over" in note for note in result.notes)
+    assert row(
+        item_named("wall-clock").compute(bench_of(tmp_path)), "per-epoch slowdown", "8M"
+    ).ours == pytest.approx(1)
 
 
 def test_efficiency(tmp_path: Path) -> None:

@@ -88,3 +88,6 @@ def test_copy_depth_at_matched_epochs(tmp_path: Path) -> None:
     assert found["FSN, depth 24–32"] == pytest.approx(-0.2, abs=0.02)
     assert found["FSN, depth 0–1"] == pytest.approx(0.0, abs=0.02)
     assert result.rows[0].group.startswith("Epoch 10, against transformer") and len(result.pictures) == 1
+    levels = {line["depth"]: line for line in result.tables[0][1].rows}
+    assert levels["24–32"]["FSN"] - levels["24–32"]["transformer"] == pytest.approx(found["FSN, depth 24–32"])
+    assert levels["0–1"]["targets"] == bench.battery("text").counts()[0]

@@ -1,13 +1,11 @@
 """Instruments: they take finished runs, or models, and return tables, arrays and figures.
 
-- :mod:`~fsn.measure.copy_depth`, :mod:`~fsn.measure.losses`, :mod:`~fsn.measure.margins`: where in the text
-a model is
+- :mod:`~fsn.measure.copy_depth`, :mod:`~fsn.measure.losses`, :mod:`~fsn.measure.margins`: where in the text a model is
   ahead, by the length of the earlier match a target continues
-- :mod:`~fsn.measure.kernel`: the trained kernel as coupling functions -
-:mod:`~fsn.measure.synchronization`: do token states come to agree through depth? -
-:mod:`~fsn.measure.wallclock`, :mod:`~fsn.measure.efficiency`, :mod:`~fsn.measure.health`: time to a target
-loss,
-  speed and memory, failed runs
+- :mod:`~fsn.measure.kernel`: the trained kernel as coupling functions
+- :mod:`~fsn.measure.synchronization`: do token states come to agree through depth?
+- :mod:`~fsn.measure.wallclock`, :mod:`~fsn.measure.efficiency`, :mod:`~fsn.measure.pace`, :mod:`~fsn.measure.health`:
+  time to a target loss, speed and memory, epochs that shared their device, failed runs
 - :mod:`~fsn.measure.plots`: the figures (needs matplotlib; imported on demand)
 """
 
@@ -44,6 +42,7 @@ from fsn.measure.margins import (
     margin_table,
     recombined,
 )
+from fsn.measure.pace import held_up, pace_notes
 from fsn.measure.runs import check_comparable, check_corpus, load_runs
 from fsn.measure.synchronization import DepthProfile, depth_profile, diagnose
 from fsn.measure.tables import Table
@@ -87,6 +86,7 @@ __all__ = [
     "epochs_ahead",
     "family_table",
     "health_table",
+    "held_up",
     "history_table",
     "kernel_share",
     "label_corpus",
@@ -96,6 +96,7 @@ __all__ = [
     "loss_table",
     "margin_table",
     "measure_efficiency",
+    "pace_notes",
     "per_token_losses",
     "plateaus",
     "position_bootstrap",

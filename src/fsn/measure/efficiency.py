@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fsn.measure.bootstrap import SeedSummary, seed_summary
+from fsn.measure.pace import held_up
 from fsn.measure.runs import RunLike, epoch_values, finished_epochs, require_epochs
 from fsn.measure.tables import Table
 
@@ -31,12 +32,17 @@ def _mean(values: Sequence[float]) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def measure_efficiency(run: RunLike, skip: int = 0) -> Efficiency:
-    """Efficiency of one run; ``skip`` leaves out first epochs, for runs whose first epoch compiled."""
+def measure_efficiency(run: RunLike, skip: int = 0, steady: bool = False) -> Efficiency:
+    """Efficiency of one run; ``skip`` leaves out first epochs, for runs whose first epoch compiled.
+
+    With ``steady`` speeds are those of epochs that had the device to themselves (:mod:`fsn.measure.pace`).
+    """
     require_epochs([run], skip + 1)
-    epochs = finished_epochs(run)[skip:]
+    slow = set(held_up(run)) if steady else set()
+    every = finished_epochs(run)[skip:]
+    epochs = [row for i, row in enumerate(every, skip + 1) if i not in slow] or every
     training, validation = epoch_values(epochs, "train_s"), epoch_values(epochs, "valid_s")
-    memory = [value for value in epoch_values(epochs, "peak_memory_gb") if math.isfinite(value)]
+    memory = [value for value in epoch_values(every, "peak_memory_gb") if math.isfinite(value)]
     return Efficiency(
         _mean(epoch_values(epochs, "tokens_per_s")),
         _mean(epoch_values(epochs, "eval_tokens_per_s")),

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsn.errors import UserError
+from fsn.measure.pace import steady_seconds
 from fsn.measure.runs import (
     RunLike,
     check_comparable,
@@ -67,14 +68,15 @@ class Curve:
         return float(-np.polyfit(np.arange(low, high), near, 1)[0])
 
 
-def curve_of(run: RunLike, budget: int | None = None) -> Curve:
-    """The loss curve of a run up to ``budget`` epochs, from ``valid_bits`` and ``cumulative_s``."""
+def curve_of(run: RunLike, budget: int | None = None, steady: bool = False) -> Curve:
+    """The loss curve of a run up to ``budget`` epochs, from ``valid_bits`` and ``cumulative_s``.
+
+    With ``steady`` an epoch during which something else used the device counts as the run's median epoch.
+    """
     require_epochs([run], 1)
     epochs = finished_epochs(run)[:budget]
-    seconds, loss = (
-        np.array(epoch_values(epochs, "cumulative_s")),
-        np.array(epoch_values(epochs, "valid_bits")),
-    )
+    ends = steady_seconds(run)[:budget] if steady else epoch_values(epochs, "cumulative_s")
+    seconds, loss = np.array(ends), np.array(epoch_values(epochs, "valid_bits"))
     if np.isnan(seconds).any():
         raise UserError(
             f"{run_name(run)} has epochs without cumulative_s, so its wall-clock is unknown; train it again."
@@ -150,19 +152,21 @@ def time_to_target(
     budget: int = BUDGET,
     label: str = "",
     interpolate: bool = False,
+    steady: bool = False,
 ) -> TargetLoss:
     """Measure ``runs`` (FSN seeds) against ``references`` (transformer seeds) of ``budget`` epochs.
 
     The mean reference has the mean loss and the mean wall-clock of the seeds, the lowest is the seed with
     the lowest loss at the budget. A run may have fewer epochs than the budget: it counts up to where it
     got. The per-epoch slowdown is the mean seconds per epoch of the runs over that of the references.
+    ``steady``: see :func:`curve_of`.
     """
     if not runs or not references:
         raise UserError("Time to a target loss needs at least one run and one reference run.")
     check_comparable([*runs, *references])
     require_epochs(references, budget)
-    curves = [curve_of(run, budget) for run in runs]
-    base = [curve_of(run, budget) for run in references]
+    curves = [curve_of(run, budget, steady) for run in runs]
+    base = [curve_of(run, budget, steady) for run in references]
     for curve in base:
         if not math.isfinite(curve.loss[budget - 1]):
             raise UserError(

@@ -10,6 +10,7 @@ results/NAME/
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -31,7 +32,7 @@ TEXTS = ("environment.json", "log.txt")
 def archive_run(folder: Path, results: Path, name: str | None = None, resume_state: bool = False) -> Path:
     """Copy a run folder to ``results/NAME``; a later state of the same run replaces an earlier one.
 
-    Names of folders on this machine are taken out of log and environment.
+    Paths in log and environment keep their last part only: what lay around it is nobody's business.
     """
     run = load_runs([folder], comparable=False)[0]
     if not run.epochs and not run.warnings:
@@ -76,12 +77,17 @@ def _check_target(run: Run, target: Path) -> None:
         )
 
 
+ABSOLUTE = re.compile(r"""(?<![\w./:~-])/(?:[^\s/"',:;]+/)*([^\s/"',:;]+)""")
+"""A path from the root, of whichever machine the run was made on. Addresses (https://…) and ratios (a/b) are not."""
+
+
 def _without_folders(file: Path, folder: Path) -> None:
     text = file.read_text(encoding="utf-8", errors="replace")
-    for path in {folder.resolve(), folder.absolute(), *folder.resolve().parents, Path.cwd(), Path.home()}:
-        if len(path.parts) > 2:
+    here = {folder.resolve(), folder.absolute(), *folder.resolve().parents, Path.cwd(), Path.home()}
+    for path in sorted(here, key=lambda path: -len(path.parts)):
+        if len(path.parts) > 2:  # a name may hold spaces, which the pattern takes for its end
             text = text.replace(f"{path}/", "").replace(str(path), path.name)
-    write_text_atomic(file, text)
+    write_text_atomic(file, ABSOLUTE.sub(r"\1", text))
 
 
 def add_losses(target: Path, scale: str = "paper", device: str = "auto", cache: Path | None = None) -> bool:

@@ -83,8 +83,16 @@ def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
     axes.set_ylim(low - 0.06 * room, high + 0.06 * room)
 
 
-def loss_curves(families: Mapping[str, Sequence[Curve]], surface: str = "any", title: str = "") -> Figure:
-    """Validation loss by epoch: seeds faint, their mean bold."""
+def loss_curves(
+    families: Mapping[str, Sequence[Curve]],
+    surface: str = "any",
+    title: str = "",
+    published: Mapping[str, tuple[int, float, float]] | None = None,
+) -> Figure:
+    """Validation loss by epoch: seeds faint, their mean bold.
+
+    ``published`` marks a family's epoch, loss and deviation from elsewhere by a diamond with a bar.
+    """
     shade = colours(list(families))
     with styled(surface):
         figure, grid = new_figure(1, 1, 2.7)
@@ -111,6 +119,21 @@ def loss_curves(families: Mapping[str, Sequence[Curve]], surface: str = "any", t
                 linewidth=1.9,
                 label=label,
                 marker=marker,
+            )
+        for i, (name, (epoch, loss, spread)) in enumerate((published or {}).items()):
+            axes.errorbar(
+                [epoch],
+                [loss],
+                yerr=[spread],
+                color=shade[name],
+                marker="D",
+                markersize=5.5,
+                markerfacecolor="none",
+                markeredgewidth=1.3,
+                elinewidth=1.0,
+                capsize=2.5,
+                label=None if i else "the paper",
+                zorder=5,
             )
         axes.set_xlabel("epoch")
         axes.set_ylabel("validation loss (bits per character)")

@@ -20,7 +20,7 @@ def paired(bench: Bench, fsn: Need, transformer: Need) -> TargetLoss:
     def measure() -> TargetLoss:
         ours, theirs = bench.run(fsn), bench.run(transformer)
         bench.same_setting([ours], [theirs])
-        return time_to_target([ours], [theirs], bench.epoch(30))
+        return time_to_target([ours], [theirs], bench.epoch(30), steady=True)
 
     return bench.memo(("paired", fsn, transformer), measure)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fsn.measure import SeedSummary, kernel_share, measure_efficiency, seed_summary
+from fsn.measure import SeedSummary, kernel_share, measure_efficiency, pace_notes, seed_summary
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
@@ -39,7 +39,7 @@ SLOWDOWNS: tuple[tuple[str, Need, Need, str], ...] = (
 
 def speed(runs: list[Run], quantity: str = "train_tokens_per_s") -> SeedSummary:
     """Mean over seeds of a run's mean over epochs."""
-    return seed_summary([getattr(measure_efficiency(run), quantity) for run in runs])
+    return seed_summary([getattr(measure_efficiency(run, steady=True), quantity) for run in runs])
 
 
 def slowdown(ours: list[Run], theirs: list[Run]) -> float:
@@ -50,7 +50,7 @@ def scaled(quantity: str, unit: float) -> Callable[[list[Run]], SeedSummary]:
     """A quantity in other units."""
 
     def measure(runs: list[Run]) -> SeedSummary:
-        return seed_summary([getattr(measure_efficiency(run), quantity) / unit for run in runs])
+        return seed_summary([getattr(measure_efficiency(run, steady=True), quantity) / unit for run in runs])
 
     return measure
 
@@ -114,7 +114,8 @@ def compute_item(bench: Bench) -> Result:
             timed=True,
         )
     )
-    settings = sorted({str(run.environment.get("device")) for run in bench.library.used(ITEM.needs)})
+    used = bench.library.used(ITEM.needs)
+    settings = sorted({str(run.environment.get("device")) for run in used})
     notes = [
         "The paper: one A100-class GPU, float32, eager. What its appendix calls no-phase here is the FSN "
         "with "
@@ -122,6 +123,7 @@ def compute_item(bench: Bench) -> Result:
     ]
     if settings:
         notes.append(f"Ours: {'; '.join(settings)}; on a CPU the memory is that of the whole process.")
+    notes += pace_notes(used)
     return Result(
         rows=grouped("Training, thousand tokens/s", training) + grouped("Others", others), notes=notes
     )

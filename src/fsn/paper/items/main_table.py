@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fsn.measure import SeedSummary, best_epoch, curve_of, loss_at, loss_table, seed_summary
 from fsn.measure.runs import diverged_at, epoch_values, finished_epochs
@@ -134,6 +134,19 @@ def converged_rows(bench: Bench) -> list[Row]:
     return grouped(f"Text, converged ({end} epochs)", rows)
 
 
+def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, float, float]]:
+    """The paper's epoch, mean and deviation for each family that has one; none where the text is not its own."""
+    if bench.scale.shared_text or bench.library.stands_in("text"):
+        return {}
+    found = {}
+    for name in families:
+        key = next((key for key, need in TEXT.values() if need.family == CURVES[name].family), None)
+        if key is not None:
+            place = ("main_table", "enwik8@30", key)
+            found[name] = (30, cite(*place, "mean").value, cite(*place, "std").value)
+    return found
+
+
 def compute(bench: Bench) -> Result:
     result = Result(rows=text_rows(bench) + code_rows(bench) + converged_rows(bench))
     there = {title: list(bench.by_seed(need).values()) for title, (_, need) in TEXT.items()}
@@ -144,11 +157,13 @@ def compute(bench: Bench) -> Result:
     begun = {name: [curve_of(run) for run in bench.begun(need)] for name, need in CURVES.items()}
     begun = {name: curves for name, curves in begun.items() if curves}
     if begun:
+        marks = published(bench, begun)
+        caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         result.pictures.append(
             picture(
                 "main-curves",
-                "Validation loss by epoch on text: seeds faint, their mean bold.",
-                lambda plots, surface: plots.loss_curves(begun, surface),
+                caption + (" Diamonds are the paper's values after thirty epochs." if marks else ""),
+                lambda plots, surface: plots.loss_curves(begun, surface, published=marks),
             )
         )
     return result

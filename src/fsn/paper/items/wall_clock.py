@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fsn.errors import UserError
-from fsn.measure import TargetLoss, time_to_target, wallclock_table
+from fsn.measure import TargetLoss, pace_notes, time_to_target, wallclock_table
 from fsn.measure.runs import diverged_at
 from fsn.paper import needs
 from fsn.paper.bench import Bench
@@ -33,7 +33,7 @@ def rung(bench: Bench, name: str) -> TargetLoss:
         ours = bench.runs(fsn)
         theirs = [run for run in bench.runs(transformer) if diverged_at(run) is None]
         bench.same_setting(ours, theirs)
-        return time_to_target(ours, theirs, bench.epoch(30), name)
+        return time_to_target(ours, theirs, bench.epoch(30), name, steady=True)
 
     return bench.memo(("rung", name), measure)
 
@@ -72,7 +72,7 @@ def _devices(bench: Bench) -> list[str]:
     runs = bench.library.used([need for pair in needs.RUNGS.values() for need in pair])
     settings = sorted({f"{run.environment.get('device')}, {run.recipe.precision}" for run in runs})
     notes = ["The paper's times are those of an A100-class GPU in float32 without compilation."]
-    return notes + ([f"Ours: {'; '.join(settings)}."] if settings else [])
+    return notes + ([f"Ours: {'; '.join(settings)}."] if settings else []) + pace_notes(runs)
 
 
 def compute_figure(bench: Bench) -> Result:
@@ -90,7 +90,7 @@ def compute_figure(bench: Bench) -> Result:
         rows.append(compare(bench, title, None, [fsn, transformer], crossing, ".1f", timed=True))
         if rows[-1].ours is not None:
             scales.append(rung(bench, name))
-    result = Result(rows=rows)
+    result = Result(rows=rows, notes=pace_notes(bench.library.used(NEEDS)))
     if scales:
         result.pictures.append(
             picture(
