@@ -232,7 +232,7 @@ def line(row: dict[str, Any]) -> str:
             f"{part['ms']:>9.3f}{spread:>6.1%}{part['mtok_per_s']:>8.2f}{part['memory_gb']:>7.2f}"
             f"{part['share_of_floor']:>6.0%} "
         )
-    shares = [e[0] / limit(p, e[1]) for p, errors in check["errors"].items() for e in errors.values()]
+    shares = [e[0] / limit(p, *e[1:]) for p, errors in check["errors"].items() for e in errors.values()]
     verdict = f"{check['path']}, errors at most {max(shares):.0%} of their limit" if shares else check["path"]
     return f"{head}{parts[0]} │{parts[1]} │{row['training']['first_step_s']:>8.1f}s  {verdict}"
 

@@ -68,6 +68,7 @@ def test_readme_commands_and_code_run(tmp_path: Path, monkeypatch: pytest.Monkey
 def run_commands(folder: Path) -> None:
     found = commands(README)
     assert "make demo" in found and "make test" in found
+    (folder / "results").symlink_to(ROOT / "results")
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

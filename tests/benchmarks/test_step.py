@@ -80,10 +80,47 @@ def test_a_large_scalar_hides_no_weight() -> None:
         wrong = parts | {name: -parts[name]}
         found = torch.cat([g.flatten() for g in wrong.values()])
         assert gate.relative(found, exact) < 1e-2
-        errors = gate.compare(model, (losses, found), (losses, exact), (losses, exact))
+        errors = gate.compare(model, ((losses, found), (losses, exact), (losses, exact)))
         assert set(errors) == {"losses", "weights", "scalars", "scale"}
-        assert [n for n, e in errors.items() if e != [0.0, 0.0]] == [group]
+        assert [n for n, e in errors.items() if e[:2] != [0.0, 0.0]] == [group]
         assert f"{group} off by" in str(gate.Check("fused", {"bf16": errors}).judge().failed)
+
+
+def test_errors_are_taken_over_all_batches() -> None:
+    """On one batch the reference is right by luck; over four it is as far off as the path."""
+    model = fsn.build("fsn-1m", vocab_size=13, **SMALL)
+    named = dict(model.named_parameters())
+
+    def result(scale: float) -> gate.Result:
+        parts = [torch.full(p.shape, scale if n == "readout.scale" else 1.0) for n, p in named.items()]
+        return torch.ones(2, 3), torch.cat([g.flatten() for g in parts])
+
+    exact, off = result(1.0), result(1.05)
+    lucky = (off, exact, exact)
+    usual = (off, off, exact)
+    errors = gate.compare(model, lucky)
+    assert errors["scale"] == pytest.approx([0.05, 0.0, 1.0]) and errors["scalars"][2] == 5.0
+    assert "scale off by" in str(gate.Check("fused", {"bf16": errors}).judge().failed)
+    errors = gate.compare(model, lucky, usual, usual, usual)
+    assert errors["scale"] == pytest.approx([0.05, 0.05 * 0.75**0.5, 4.0])
+    assert gate.Check("fused", {"bf16": errors}).judge().failed is None
+
+
+def test_the_limit_leaves_room_for_chance_where_few_numbers_are_compared() -> None:
+    """Two equal errors of four numbers each: one in a thousand pairs may be refused, not one in eight."""
+    torch.manual_seed(0)
+    for count in (4, 20):
+        found, plain = (torch.randn(20_000, count).square().mean(1).sqrt() for _ in range(2))
+        refused = [
+            f >= gate.limit("bf16", p, count) for f, p in zip(found.tolist(), plain.tolist(), strict=True)
+        ]
+        assert sum(refused) / len(refused) < 4e-3
+        if count == 4:
+            assert (found > 2 * plain).double().mean() > 0.05, "what the plain rule would refuse"
+    assert gate.limit("bf16", 0.1, 1e6) == pytest.approx(0.2) and gate.limit("bf16", 0.1) == pytest.approx(
+        0.2
+    )
+    assert gate.limit("fp32", 1e-9, 4) == gate.TOLERANCE["fp32"]
 
 
 def test_a_reference_that_overflows_allows_nothing() -> None:

@@ -51,6 +51,23 @@ def distance_table() -> tables.Table:
     return tables.Table(("bin", "distance", "tokens", "margin", "low", "high", "loss"), rows)
 
 
+def lesion_table() -> tables.Table:
+    rows = [
+        {
+            "field": f,
+            "layer": y,
+            "depth": b,
+            "targets": 9,
+            "loss": 1.0,
+            "rise": np.nan if y + i == 1 else i * y - 1.0,
+        }
+        for f in ("present", "successor")
+        for y in (1, 2, 3, 4)
+        for i, b in enumerate(BINS)
+    ]
+    return tables.Table(("field", "layer", "depth", "targets", "loss", "rise"), rows)
+
+
 def reading(label: str = "", scale: float = 1.0) -> kernel.KernelReading:
     weights = np.zeros((2, 4, 3, 5), np.complex128)
     weights[..., 0, :], weights[..., 1, :] = scale, 0.3
@@ -86,6 +103,7 @@ FIGURES: dict[str, Callable[[str], Any]] = {
     "losses beside published ones": lambda s: plots.loss_curves(
         {"FSN": scales(1)[0].curves}, s, published={"FSN": (2, 1.6, 0.01)}
     ),
+    "lesions": lambda s: plots.lesions(lesion_table(), s),
     "profiles": lambda s: plots.depth_profiles(profiles(), s),
 }
 
@@ -124,6 +142,14 @@ def test_bars_whiskers_and_order() -> None:
     spans = sorted((round(s[0][1], 6), round(s[1][1], 6)) for s in whiskers)
     assert (0.45, 0.52) in spans and (-0.55, -0.48) in spans  # minimum to maximum of the seeds
     assert [text.get_text() for text in axes.get_xticklabels()] == list(BINS)
+
+
+def test_a_cell_for_every_field_layer_and_depth() -> None:
+    figure = plots.lesions(lesion_table())
+    for axes in figure.axes:
+        assert [text.get_text() for text in axes.get_yticklabels()] == [f"layer {i}" for i in (1, 2, 3, 4)]
+        shown = [text.get_text() for text in axes.texts]
+        assert len(shown) == 24 and shown.count("none") == 1 and "+19.00" in shown and "−1.00" in shown
 
 
 def test_sign_flips_are_hatched() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from fsn.cli import main
 from fsn.errors import UserError
 from fsn.paper import needs
 from fsn.paper.archive import add_losses, archive_run
+from fsn.paper.items import item_named
 from fsn.paper.readme import BEGIN, END, NOTHING, fill, results_block, write_readme
 from fsn.paper.registry import open_bench
+from fsn.paper.rows import display_table
 from fsn.paper.tokens import FILE, stored_losses
+from fsn.paper.writing import groups, markdown_table
 from fsn.train import load_run, train
 from tests.paper.made_up import TINY, bench_of, falling, write_run
 
@@ -136,6 +140,19 @@ def test_fill_replaces_only_what_is_between(tmp_path: Path) -> None:
 def test_the_readme_is_up_to_date() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     assert fill(text, results_block(ROOT / "results")) == text, "run: fsn reproduce --readme"
+
+
+def test_the_reproduction_page_is_up_to_date() -> None:
+    """As far as metrics alone go: what needs a text or weights is not made again here."""
+    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    bench = bench_of(ROOT / "results")
+    for name in ("so-far", "main", "wall-clock", "wall-clock-figure", "crossing", "efficiency"):
+        item = item_named(name)
+        for _, rows in groups(item.compute(bench).rows):
+            again = "run: fsn reproduce --all --where results"
+            assert markdown_table(display_table(rows)) in page, f"{item.title}: {again}"
+    shown = set(re.findall(r"\]\((reproduction/[^)]+)\)", page))
+    assert shown and all((ROOT / "docs" / path).is_file() for path in shown)
 
 
 def test_the_list_of_items(

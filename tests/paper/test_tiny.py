@@ -30,6 +30,7 @@ FIGURES = (
     "depth-distance",
     "coupling",
     "coupling-history",
+    "lesions",
     "wall-clock",
     "synchronization",
 )

@@ -3,6 +3,7 @@
 - :mod:`~fsn.measure.copy_depth`, :mod:`~fsn.measure.losses`, :mod:`~fsn.measure.margins`: where in the text a model is
   ahead, by the length of the earlier match a target continues
 - :mod:`~fsn.measure.kernel`: the trained kernel as coupling functions
+- :mod:`~fsn.measure.lesions`: what a field of a layer does, by taking it out
 - :mod:`~fsn.measure.synchronization`: do token states come to agree through depth?
 - :mod:`~fsn.measure.wallclock`, :mod:`~fsn.measure.efficiency`, :mod:`~fsn.measure.pace`, :mod:`~fsn.measure.health`:
   time to a target loss, speed and memory, epochs that shared their device, failed runs
@@ -33,6 +34,7 @@ from fsn.measure.kernel import (
     read_history,
     read_kernel,
 )
+from fsn.measure.lesions import lesion_table, without_field
 from fsn.measure.losses import battery_losses, per_token_losses, run_losses
 from fsn.measure.margins import (
     DepthCurve,
@@ -91,6 +93,7 @@ __all__ = [
     "kernel_share",
     "label_corpus",
     "label_split",
+    "lesion_table",
     "load_runs",
     "loss_at",
     "loss_table",
@@ -108,4 +111,5 @@ __all__ = [
     "seed_summary",
     "time_to_target",
     "wallclock_table",
+    "without_field",
 ]

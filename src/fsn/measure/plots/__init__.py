@@ -9,6 +9,7 @@ from __future__ import annotations
 from fsn.measure.plots.copy_depth import depth_bars, depth_curves, depth_distance
 from fsn.measure.plots.curves import loss_curves, wallclock
 from fsn.measure.plots.kernel import coupling, coupling_history
+from fsn.measure.plots.lesions import lesions
 from fsn.measure.plots.states import depth_profiles
 from fsn.measure.plots.style import save
 
@@ -19,6 +20,7 @@ __all__ = [
     "depth_curves",
     "depth_distance",
     "depth_profiles",
+    "lesions",
     "loss_curves",
     "save",
     "wallclock",
