@@ -18,6 +18,7 @@ from fsn.cli import main
 from fsn.data import load
 from fsn.demo import make_plan, train_all
 from fsn.demo.findings import LINE, repeated_line
+from fsn.demo.grown import SENTENCE, grown
 from fsn.demo.plan import matched_width, steps_for
 from fsn.demo.story import build_page
 from fsn.demo.training import Standing, standing
@@ -27,7 +28,8 @@ from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
 
 STEPS = 6
-SECTIONS = ("idea", "exercise", "attention", "results", "depth", "kernel", "samples", "on")
+SECTIONS = ("idea", "exercise", "attention", "results", "depth", "kernel", "grown", "samples", "on")
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("fsn", "kuramoto", "transformer")
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
 
@@ -62,7 +64,20 @@ def run_demo(text: Path, page: Path, runs: Path) -> Demo:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         main(
-            ["demo", "--steps", str(STEPS), "--corpus", str(text), "--report", str(page), "--out", str(runs)]
+            [
+                *(
+                    "demo",
+                    "--steps",
+                    str(STEPS),
+                    "--corpus",
+                    str(text),
+                    "--report",
+                    str(page),
+                    "--out",
+                    str(runs),
+                ),
+                *("--results", str(ROOT / "results")),
+            ]
         )
     return Demo(page, runs, printed.getvalue())
 
@@ -231,6 +246,30 @@ def test_what_a_model_writes_cannot_break_the_page(demo: Demo) -> None:
     assert "<script>alert" not in build_page(data)
 
 
+def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
+    found = demo.data["grown"]
+    for model in found["models"]:
+        run = load_run(ROOT / "results" / f"{model['key']}-1m-seed0")
+        assert model["bits"] == run.epochs[29]["valid_bits"]
+        assert [loss for _, loss in model["curve"]] == [round(row["valid_bits"], 4) for row in run.epochs]
+    shown = found["snippet"]["models"]
+    assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"], "it copies"
+    assert shown["cut"]["second"] > 0.8 * shown["cut"]["first"], "and with that field gone it does not"
+    assert shown["cut"]["first"] < 1.2 * shown["fsn"]["first"], "though it still knows its language"
+    assert f"{found['models'][0]['bits']:.4f} bits per character" in demo.html
+    assert "FSN at full size" in demo.printed and "no longer copy" in " ".join(demo.printed.split())
+
+
+def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Path) -> None:
+    assert grown(tmp_path / "nowhere") is None
+    shutil.copytree(ROOT / "results" / "fsn-1m-seed0", tmp_path / "fsn")
+    assert grown(tmp_path) is None, "an FSN alone has nothing to stand beside"
+    html = build_page(demo.data | {"grown": None})
+    assert 'id="grown"' not in html and all(
+        f'<section id="{name}">' in html for name in SECTIONS if name != "grown"
+    )
+
+
 # -- the page in a browser ---------------------------------------------------------------------------------
 
 PROBE = """
@@ -265,6 +304,7 @@ const bars = () => document.querySelectorAll("#depths rect[data-series]").length
 seen.bars = [bars()];
 press("depth-view", "margin"); seen.bars.push(bars());
 seen.tape = [...document.querySelectorAll(".tape")].map((e) => e.textContent);
+seen.twice = document.querySelectorAll("#grown-strips .chars i").length;
 seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
 seen.sizes = [...document.querySelectorAll(".chart svg.plot")].map((e) => e.getBoundingClientRect().width);
 return seen;
@@ -284,7 +324,8 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"
     assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
     assert not value["wide"], "no sideways scrolling"
-    assert len(value["sizes"]) == 6 and all(size > 200 for size in value["sizes"])
+    assert value["twice"] == 3 * 2 * len(SENTENCE)
+    assert len(value["sizes"]) == 7 and all(size > 200 for size in value["sizes"])
 
 
 TOY = """

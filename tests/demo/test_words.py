@@ -120,3 +120,31 @@ def test_the_exercise_says_every_passage_twice() -> None:
         rest, passages = rest[2 * size :], passages + 1
     assert passages == 200
     assert len(fresh_passage()) == LONGEST and fresh_passage() not in exercise_text()
+
+
+def grown_up(ours: list[float], theirs: list[float], cut: tuple[float, float]) -> dict[str, Any]:
+    def made(key: str, losses: list[float]) -> dict[str, Any]:
+        return {
+            "key": key,
+            "bits": losses[-1],
+            "curve": [[float(i + 1), loss] for i, loss in enumerate(losses)],
+        }
+
+    def said(first: float, second: float) -> dict[str, float]:
+        return {"first": first, "second": second}
+
+    twice = {"fsn": said(3.0, 1.0), "transformer": said(3.0, 1.1), "cut": said(*cut)}
+    return {"models": [made("fsn", ours), made("transformer", theirs)], "snippet": {"models": twice}}
+
+
+def test_full_size_ends_are_said_whoever_is_ahead() -> None:
+    ahead = words.ends(grown_up([1.7, 1.6, 1.59], [1.8, 1.7, 1.65, 1.61], (3.0, 3.0)))
+    assert "ends at 1.5900" in ahead and "after epoch 2, in 50 % of the transformer's time" in ahead
+    assert "does not get as low" in words.ends(grown_up([1.7, 1.69], [1.6, 1.5], (3.0, 3.0)))
+
+
+def test_what_is_left_of_copying_is_said() -> None:
+    assert "no longer copy" in words.cut(grown_up([1.6], [1.6], (3.1, 3.05)))
+    assert "no longer copy" in words.cut(grown_up([1.6], [1.6], (3.1, 3.4)))
+    assert "50 % of what saying it twice is worth remains" in words.cut(grown_up([1.6], [1.6], (3.1, 2.1)))
+    assert "100 %" in words.cut(grown_up([1.6], [1.6], (3.1, 0.1)))

@@ -21,6 +21,7 @@ def demo(
     report: Path = Path("report.html"),
     out: Path = Path("runs/demo"),
     seed: int = 0,
+    results: Path = Path("results"),
 ) -> None:
     """Train an FSN, the Kuramoto layer and a transformer on the CPU for a few minutes, and write a page on them.
 
@@ -39,6 +40,7 @@ def demo(
         report: Where to write the page.
         out: The folder for the runs.
         seed: Sets initial values and data order.
+        results: Where finished runs of full size lie, as in the repository; the page shows them too.
     """
     from fsn import data
     from fsn.demo.findings import measure
@@ -58,7 +60,7 @@ def demo(
     finished = sum(job.state() == "finished" for job in plan.jobs)
     state = f" ({finished} of {len(plan.jobs)} runs are there already)" if finished else ""
     _say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
-    findings = measure(plan, train_all(plan))
+    findings = measure(plan, train_all(plan), results)
     show(findings)
     page = write_page(findings, report)
     print(
@@ -73,6 +75,8 @@ def show(findings: dict[str, Any]) -> None:
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text
+
+    from fsn.demo import words
 
     console = Console()
     exercise, depth = findings["exercise"], findings["depth"]
@@ -94,6 +98,12 @@ def show(findings: dict[str, Any]) -> None:
     for model in findings["models"]:
         written = Text(findings["prompt"], style="bold") + Text(model["sample"], style="not bold")
         console.print(Panel(written, title=f"{model['name']} writes", title_align="left", border_style="dim"))
+    grown = findings["grown"]
+    if grown is not None:
+        written = Text(grown["prompt"], style="bold") + Text(grown["sample"], style="not bold")
+        title = f"FSN at full size ({grown['text']}, trained before) writes"
+        console.print(Panel(written, title=title, title_align="left", border_style="dim"))
+        console.print(words.ends(grown), words.cut(grown))
 
 
 def _rows(table: Table, models: list[dict[str, Any]], fields: tuple[str, ...]) -> None:

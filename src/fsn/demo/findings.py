@@ -6,6 +6,7 @@
 - ``depth``: the copy-depth bins and how many characters each holds
 - ``margins``: bits against the transformer by bin, with intervals
 - ``kernels``: the coefficients of both FSNs, mean and by coordinate
+- ``grown``: the finished runs of the repository, or null: their curves, a sentence said twice, what the FSN writes
 - ``snippets``: a passage and a line, each twice: bits of every character and the attention of every layer
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import datetime
 import math
 import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 import fsn
 from fsn.data import Corpus
 from fsn.demo.exercise import fresh_passage
+from fsn.demo.grown import grown
 from fsn.demo.inside import read_coefficients, show_snippet
 from fsn.demo.plan import Act, Entry, Plan
 from fsn.demo.training import Runs
@@ -54,8 +57,8 @@ Losses = NDArray[np.float32]
 Models = dict[str, LanguageModel]
 
 
-def measure(plan: Plan, runs: Runs) -> dict[str, Any]:
-    """Everything the page needs."""
+def measure(plan: Plan, runs: Runs, results: Path = Path("results")) -> dict[str, Any]:
+    """Everything the page needs; ``results`` is where finished runs of full size may lie."""
     models = {act: {key: run.load_model() for key, run in some.items()} for act, some in runs.items()}
     exercise, text = models["exercise"], models["text"]
     corpus, length = plan.text.corpus, plan.text.recipe.length
@@ -73,6 +76,7 @@ def measure(plan: Plan, runs: Runs) -> dict[str, Any]:
             "exercise": show_snippet(exercise, plan.exercise.corpus, passage),
             "text": show_snippet(text, corpus, line),
         },
+        "grown": grown(results),
         "prompt": prompt(corpus),
     }
 

@@ -12,7 +12,7 @@ from fsn.io import write_text_atomic
 from fsn.report import asset, escape, page, table
 
 PAGE = "fsn.demo.page"
-SCRIPTS = ("toy.js", "results.js", "attention.js", "kernel.js")
+SCRIPTS = ("toy.js", "results.js", "strips.js", "attention.js", "kernel.js", "grown.js")
 EXAMPLE = "self.name"
 """What stands in front of the example's last letter, and stood in front of one before."""
 
@@ -42,6 +42,7 @@ def build_page(findings: dict[str, Any]) -> str:
         "prompt": escape(findings["prompt"].strip() or "⏎"),
         "temperature": f"{about['temperature']:g}",
         "samples": "".join(sample_figure(model, findings["prompt"]) for model in models),
+        "grown": grown_section(findings.get("grown")),
         "folder": escape(about["folder"]),
         "facts": words.facts(about),
     }
@@ -53,6 +54,23 @@ def build_page(findings: dict[str, Any]) -> str:
         scripts=[asset(PAGE, name) for name in SCRIPTS],
         description="Three small models trained on one computer: an FSN, the Kuramoto layer, a transformer.",
     )
+
+
+def grown_section(found: dict[str, Any] | None) -> str:
+    """The models at full size, or nothing where there are none."""
+    if found is None:
+        return ""
+    ends = words.listed([f"{m['paper']:.3f} ({m['name']})" for m in found["models"]])
+    told = {
+        "text": escape(found["text"]),
+        "pace": ""
+        if found["even"]
+        else "Epochs that shared the GPU with other work count as a run's median epoch.",
+        "paper": escape(ends),
+        "ends": escape(words.ends(found)),
+        "cut": escape(words.cut(found)),
+    }
+    return Template(asset(PAGE, "grown.html")).substitute(told)
 
 
 def number(n: int) -> str:

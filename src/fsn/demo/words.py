@@ -157,3 +157,30 @@ def facts(about: dict[str, Any]) -> str:
         f"fsn {about['fsn']}, PyTorch {about['torch']}, Python {about['python']}, {about['machine']}, "
         f"{about['date']}."
     )
+
+
+def ends(grown: dict[str, Any]) -> str:
+    """Where both full-size models end, and when the FSN has passed the transformer's end."""
+    models = {m["key"]: m for m in grown["models"]}
+    ours, theirs = models["fsn"], models["transformer"]
+    text = f"The FSN ends at {ours['bits']:.4f} bits per character, the transformer at {theirs['bits']:.4f}. "
+    passed = next((i for i, (_, loss) in enumerate(ours["curve"]) if loss <= theirs["bits"]), None)
+    if passed is None:
+        return text + "The FSN does not get as low as the transformer."
+    share = ours["curve"][passed][0] / theirs["curve"][-1][0]
+    return f"{text}The FSN has got that far after epoch {passed + 1}, in {percent(share)} of the transformer's time."
+
+
+def cut(grown: dict[str, Any]) -> str:
+    """What the sentence costs the second time, with and without the last layer's successor field."""
+    shown = grown["snippet"]["models"]
+    whole, without = shown["fsn"], shown["cut"]
+    text = (
+        f"The second time a character costs the FSN {whole['second']:.2f} bits instead of {whole['first']:.2f}, "
+        f"the transformer {shown['transformer']['second']:.2f}. Without the field it is {without['second']:.2f} after "
+        f"{without['first']:.2f}: "
+    )
+    if without["first"] - without["second"] < 0.1 * (whole["first"] - whole["second"]):
+        return text + "the model still knows its language, but it can no longer copy."
+    kept = (without["first"] - without["second"]) / max(whole["first"] - whole["second"], 1e-9)
+    return text + f"{percent(min(max(kept, 0.0), 1.0))} of what saying it twice is worth remains."

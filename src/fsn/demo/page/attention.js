@@ -2,9 +2,8 @@
 (() => {
   const { snippets, models, about } = reportData;
   const FRAMED = 0.08; // a successor is framed from this much attention on
-  const DARKEST = 7; // bits at which a character is as dark as it gets
   const escape = Charts.escapeText, $ = (id) => document.getElementById(id);
-  const glyph = (c) => (c === "\n" ? "⏎" : c === "\t" ? "⇥" : c), named = (c) => (c === " " ? "␣" : glyph(c));
+  const { glyph } = Strips, named = (c) => (c === " " ? "␣" : glyph(c));
   const title = (key) => models.find((m) => m.key === key).name, percent = (v) => `${Math.round(100 * v)} %`;
   const notes = {
     exercise: "Twenty letters, then the same again, through the single layers of the exercise.",
@@ -39,18 +38,9 @@
     return found.indexOf(Math.max(...found));
   }
 
-  // What each character costs: the two sayings, one above the other.
   function strips() {
     $("strips-note").textContent = notes[state.act];
-    $("strips").style.setProperty("--period", period);
-    $("strips").innerHTML = Object.entries(snippet.models).map(([key, s]) => {
-      const cell = (i) => {
-        const bits = i ? s.bits[i - 1] : null;
-        return `<i style="--heat:${bits === null ? 0 : Math.min(90, (bits / DARKEST) * 90).toFixed(0)}%" title="${bits === null ? "given" : `${bits.toFixed(2)} bits`}">${escape(glyph(text[i]))}</i>`;
-      };
-      const line = (label, from) => `<div class="line"><small>${label}</small><span class="chars">${Array.from({ length: period }, (_, i) => cell(from + i)).join("")}</span></div>`;
-      return `<div class="strip" style="--shade:var(--${key})"><h3><b>${escape(title(key))}</b><span>${s.first.toFixed(2)} → ${s.second.toFixed(2)} bits per character</span></h3>${line("first time", 0)}${line("again", period)}</div>`;
-    }).join("");
+    Strips.draw($("strips"), snippet, Object.keys(snippet.models).map((key) => [key, title(key), `var(--${key})`]));
   }
 
   // How much attention lies where a copy needs it, over the whole second saying: each model's best layer.
