@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fsn.measure import TargetLoss, time_to_target
+from fsn.measure import TargetLoss, pace_notes, time_to_target
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
@@ -69,7 +69,7 @@ def compute_item(bench: Bench) -> Result:
             timed=True,
         ),
     ]
-    return Result(rows=rows)
+    return Result(rows=rows, notes=pace_notes(bench.library.used(ITEM.needs)))
 
 
 ITEM = Item(

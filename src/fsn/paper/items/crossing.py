@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fsn.measure import crossing_table
+from fsn.measure import crossing_table, pace_notes
 from fsn.measure.wallclock import Crossing
 from fsn.paper import needs
 from fsn.paper.bench import Bench, NotRun
@@ -93,7 +93,7 @@ def compute_item(bench: Bench) -> Result:
             timed=True,
         ),
     ]
-    result = Result(rows=rows)
+    result = Result(rows=rows, notes=pace_notes(bench.library.used(NEEDS)))
     there = [name for name, pair in needs.RUNGS.items() if all(bench.by_seed(need) for need in pair)]
     for name in there:
         try:
