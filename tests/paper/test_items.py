@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fsn.measure import Table
 from fsn.paper import needs
 from fsn.paper.item import Result
-from fsn.paper.items import ITEMS, item_named, main_table
+from fsn.paper.items import ITEMS, item_named, lesions, main_table
 from fsn.paper.registry import make_report
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Row, cells, data_table
 from fsn.paper.values import macro
@@ -261,3 +262,19 @@ def test_a_report_without_runs(tmp_path: Path) -> None:
     assert "data:image" not in page.read_text("utf-8"), "there is nothing to draw yet"
     counts = report.counts()
     assert counts["not run yet"] > 90 and counts["fails"] == 0
+
+
+def test_a_rise_is_that_of_all_targets_of_its_depths() -> None:
+    columns = ("field", "layer", "depth", "targets", "rise")
+    cells = [
+        ("successor", 4, "0–1", 90, 9.0),
+        ("successor", 4, "16–23", 30, 1.0),
+        ("successor", 4, "24–32", 10, 3.0),
+        ("successor", 3, "16–23", 10, 7.0),
+        ("present", 4, "16–23", 10, 8.0),
+        ("present", 3, "16–23", 0, math.nan),
+    ]
+    table = Table(columns, [dict(zip(columns, c, strict=True)) for c in cells])
+    assert lesions.rise(table, "successor", 4, lesions.DEEP) == pytest.approx((30 * 1.0 + 10 * 3.0) / 40)
+    assert lesions.rise(table, "successor", 4, lesions.SHALLOW) == 9.0
+    assert math.isnan(lesions.rise(table, "present", 3, lesions.DEEP))
