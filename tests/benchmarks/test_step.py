@@ -121,6 +121,8 @@ def test_the_limit_leaves_room_for_chance_where_few_numbers_are_compared() -> No
         0.2
     )
     assert gate.limit("fp32", 1e-9, 4) == gate.TOLERANCE["fp32"]
+    few, many = ({"bf16": {"scale": [0.3, 0.1, count]}} for count in (4.0, 1e6))
+    assert gate.Check("fused", few).judge().failed is None and gate.Check("fused", many).judge().failed
 
 
 def test_a_reference_that_overflows_allows_nothing() -> None:

@@ -11,7 +11,7 @@ from fsn.io import write_text_atomic
 from fsn.measure import Table
 from fsn.paper.claims import FAILS, HOLDS, NOT_RUN, Claim, Verdict, claims_table
 from fsn.paper.item import Item, Result
-from fsn.paper.rows import Row, data_table, display_table
+from fsn.paper.rows import MISSING, Row, data_table, display_table
 from fsn.paper.values import source
 from fsn.train import Run
 
@@ -94,8 +94,14 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
     """One item as Markdown; ``pictures`` is the folder its figures are in, as a link."""
     lines = [f"## {item.title}", "", f"*{item.where}. {WORDS[result.state].capitalize()}.* {item.about}", ""]
     for group, rows in groups(result.rows):
-        lines += [f"**{group}**", ""] if group else []
-        lines += [markdown_table(display_table(rows))]
+        absent = all(row.state == MISSING for row in rows)  # a reader looks for what is there
+        heading = f"{group or 'All rows'}: not run yet" if absent else group
+        table = markdown_table(display_table(rows))
+        if absent:
+            lines += [f"<details><summary>{heading}</summary>", "", table, "</details>", ""]
+        else:
+            lines += [f"**{heading}**", ""] if heading else []
+            lines += [table]
     for picture in result.pictures:
         lines += [f"![{picture.caption}]({pictures}/{picture.name}.svg)", "", f"*{picture.caption}*", ""]
     for title, table in result.tables:
