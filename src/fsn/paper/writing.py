@@ -162,7 +162,7 @@ def report_markdown(report: Report, pictures: str, page: str) -> str:
         f"Every table and figure of {source()}, with the paper's value, ours, the difference and the "
         "number of "
         f"seeds in the same row (found/asked). Written by `{command}`; do not edit. The same with live "
-        f"curves: [{page}]({page}).",
+        f"curves is `{page}`, which that command writes beside this page.",
         "",
         *([f"**{report.note}**", ""] if report.note else []),
         summary(report) + " What has no run is shown as missing, never filled in.",
