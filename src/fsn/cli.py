@@ -35,6 +35,9 @@ COMMANDS: dict[str, Command] = {
     "train": Command("fsn.train.commands", "train", "train a model, or go on with a run"),
     "eval": Command("fsn.train.commands", "evaluate", "validation or test loss of a run"),
     "generate": Command("fsn.train.commands", "generate", "let a trained model continue a text"),
+    "inspect": Command(
+        "fsn.measure.command", "inspect", "look inside a run: coupling, copies, fields, states"
+    ),
     "sweep": Command("fsn.train.commands", "sweep", "carry out a list of runs"),
     "reproduce": Command(
         "fsn.paper.command", "reproduce", "the paper's tables, figures and claims beside ours"
@@ -50,6 +53,7 @@ examples:
                                                        a first run, a few minutes on a laptop
   fsn eval runs/first                                  its loss, in bits per symbol
   fsn generate runs/first --prompt "def "              what it writes
+  fsn inspect runs/first                               what it learned, in figures
   fsn train fsn-1m --out runs/fsn-seed0 --epochs 2     the paper's recipe on enwik8
 
 `fsn COMMAND --help` explains a command and its options.\

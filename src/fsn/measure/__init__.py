@@ -33,6 +33,8 @@ from fsn.measure.kernel import (
     read_gates,
     read_history,
     read_kernel,
+    thinned,
+    through_training,
 )
 from fsn.measure.lesions import lesion_table, without_field
 from fsn.measure.losses import battery_losses, per_token_losses, run_losses
@@ -40,6 +42,7 @@ from fsn.measure.margins import (
     DepthCurve,
     depth_curve,
     depth_distance_table,
+    depth_losses,
     family_table,
     margin_table,
     recombined,
@@ -80,6 +83,7 @@ __all__ = [
     "curve_of",
     "depth_curve",
     "depth_distance_table",
+    "depth_losses",
     "depth_profile",
     "diagnose",
     "divergence",
@@ -109,6 +113,8 @@ __all__ = [
     "recombined",
     "run_losses",
     "seed_summary",
+    "thinned",
+    "through_training",
     "time_to_target",
     "wallclock_table",
     "without_field",

@@ -14,8 +14,9 @@ coefficients.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +27,9 @@ from torch import nn
 from fsn.errors import UserError
 from fsn.measure.losses import evaluating
 from fsn.measure.tables import Table
+from fsn.models import build_from_config
 from fsn.nn import record
+from fsn.train.run import Run
 
 FIELDS = ("present", "successor")
 FRAMES = ("rest", "co-rotating")
@@ -245,3 +248,23 @@ def history_table(readings: Iterable[KernelReading]) -> Table:
         columns, forms = ("checkpoint", *table.columns), table.formats
         rows += [{"checkpoint": reading.label, **row} for row in table.rows]
     return Table(columns, rows, forms, "The kernel through training.")
+
+
+def start_of(run: Run) -> KernelReading:
+    """The kernel as the run's seed drew it, before the first step."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.recipe.seed)
+        model = build_from_config(run.model_config)
+    return read_kernel(model, "start")
+
+
+def through_training(run: Run, trained: KernelReading) -> list[KernelReading]:
+    """The kernel at the start, after every epoch that was kept, and as trained."""
+    kept = [read_kernel(model, f"epoch {epoch}") for epoch, model in run.kernels()]
+    return [start_of(run), *kept, dataclasses.replace(trained, label="best")]
+
+
+def thinned(readings: Sequence[KernelReading], most: int = 8) -> list[KernelReading]:
+    """At most so many, evenly spread, first and last among them."""
+    places = np.unique(np.linspace(0, len(readings) - 1, min(most, len(readings))).round().astype(int))
+    return [readings[i] for i in places]

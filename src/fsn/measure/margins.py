@@ -99,6 +99,16 @@ def margin_table(
     )
 
 
+def depth_losses(losses: Mapping[str, Losses], battery: Battery, bins: Edges = BINS) -> Table:
+    """Bits per target of several runs by depth bin: a margin may come from a good model or from a poor reference."""
+    rows = []
+    for edges in bins:
+        mask = battery.mask(edges)
+        means = {name: _mean(loss, mask) for name, loss in losses.items()}
+        rows.append({"depth": bin_name(edges), "targets": int(mask.sum()), **means})
+    return Table(("depth", "targets", *losses), rows, {"targets": ",d", **dict.fromkeys(losses, ".4f")})
+
+
 def family_table(margins: Table, families: Mapping[str, Sequence[str]]) -> Table:
     """Seed means of a :func:`margin_table`: mean, sample deviation and extremes over the runs of a family."""
     rows = []

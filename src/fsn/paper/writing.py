@@ -96,12 +96,12 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
     for group, rows in groups(result.rows):
         absent = all(row.state == MISSING for row in rows)  # a reader looks for what is there
         heading = f"{group or 'All rows'}: not run yet" if absent else group
-        table = markdown_table(display_table(rows))
+        shown = markdown_table(display_table(rows))
         if absent:
-            lines += [f"<details><summary>{heading}</summary>", "", table, "</details>", ""]
+            lines += [f"<details><summary>{heading}</summary>", "", shown, "</details>", ""]
         else:
             lines += [f"**{heading}**", ""] if heading else []
-            lines += [table]
+            lines += [shown]
     for picture in result.pictures:
         lines += [f"![{picture.caption}]({pictures}/{picture.name}.svg)", "", f"*{picture.caption}*", ""]
     for title, table in result.tables:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
-from fsn.measure import KernelReading, read_gates, read_kernel
-from fsn.models import build_from_config
+from fsn.measure import KernelReading, read_gates, thinned, through_training
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result, picture
@@ -85,30 +82,10 @@ def count_rows(bench: Bench) -> list[Row]:
     return rows
 
 
-def start_of(run: Run) -> KernelReading:
-    """The kernel as the run's seed drew it, before the first step."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(run.recipe.seed)
-        model = build_from_config(run.model_config)
-    return read_kernel(model, "start")
-
-
 def furthest(bench: Bench) -> Run | None:
     """The paper's run if it is there, else the FSN that has got furthest."""
     runs = sorted(bench.begun(needs.FSN_CONVERGED), key=lambda run: (-epochs_of(run), run.recipe.seed))
     return next((run for run in runs if (run.folder / "best.safetensors").is_file()), None)
-
-
-def through_training(run: Run, trained: KernelReading) -> list[KernelReading]:
-    """The kernel at the start, after every epoch that was kept, and at the best epoch."""
-    kept = [read_kernel(model, f"epoch {epoch}") for epoch, model in run.kernels()]
-    return [start_of(run), *kept, dataclasses.replace(trained, label="best")]
-
-
-def thinned(readings: Sequence[KernelReading], most: int = 8) -> list[KernelReading]:
-    """At most so many, evenly spread, first and last among them."""
-    places = np.unique(np.linspace(0, len(readings) - 1, min(most, len(readings))).round().astype(int))
-    return [readings[i] for i in places]
 
 
 def live_data(run: Run, readings: Sequence[KernelReading]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fsn.measure import BINS, Table, best_epoch, family_table, margin_table
-from fsn.measure.copy_depth import bin_name
+from fsn.measure import Table, best_epoch, depth_losses, family_table, margin_table
 from fsn.paper.bench import Bench, NotRun
 from fsn.paper.item import Item, Result, picture
 from fsn.paper.library import epochs_of
@@ -51,18 +50,6 @@ def measure(bench: Bench, reference: Run, models: dict[str, Run]) -> Table:
     return margin_table(losses, base, bench.battery("text"), resamples=bench.scale.cluster_resamples)
 
 
-def loss_by_depth(bench: Bench, models: dict[str, Run]) -> Table:
-    """The losses behind the margins: a margin may come from a good model or from a poor reference."""
-    battery = bench.battery("text")
-    rows = []
-    for edges in BINS:
-        inside = battery.mask(edges)
-        if inside.any():
-            means = {name: float(bench.losses(run, "text")[inside].mean()) for name, run in models.items()}
-            rows.append({"depth": bin_name(edges), "targets": int(inside.sum()), **means})
-    return Table(("depth", "targets", *models), rows, {"targets": ",d", **dict.fromkeys(models, ".4f")})
-
-
 def compute_item(bench: Bench) -> Result:
     found = matched(bench)
     if found is None:
@@ -79,7 +66,10 @@ def compute_item(bench: Bench) -> Result:
         title = f"{line['run']}, depth {line['bin']}"
         group = f"Epoch {epoch}, against {reference.name}"
         rows.append(Row(title, None, line["margin"], None, "1", MEASURED, "+.4f", ends, group))
-    levels = loss_by_depth(bench, {"transformer": reference, **models})
+    every = {"transformer": reference, **models}
+    levels = depth_losses(
+        {name: bench.losses(run, "text") for name, run in every.items()}, bench.battery("text")
+    )
     families = family_table(table, {name: [name] for name in models})
     shown = picture(
         "copy-depth-so-far",

@@ -1,0 +1,158 @@
+"""All instruments on one run, from Python and from the command line."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fsn.cli import main
+from fsn.data import Corpus
+from fsn.errors import UserError
+from fsn.measure import per_token_losses
+from fsn.measure.inspection import PARTS, applicable, by_depth, inspect_run, write_findings
+from fsn.train import Run, load_run, train
+from tests.train.tiny import MODELS, recipe, text
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text and two runs on it."""
+    folder = tmp_path_factory.mktemp("inspection")
+    (folder / "text.txt").write_bytes(text())
+    for name in MODELS:
+        train(
+            name,
+            str(folder / "text.txt"),
+            folder / name,
+            recipe(epochs=1),
+            overrides=MODELS[name],
+            quiet=True,
+            device="cpu",
+        )
+    return folder
+
+
+@pytest.fixture
+def runs(place: Path) -> tuple[Run, Run]:
+    return load_run(place / "fsn-1m"), load_run(place / "transformer-1m")
+
+
+@pytest.fixture
+def corpus(place: Path) -> Corpus:
+    from fsn import data
+
+    return data.load(str(place / "text.txt"))
+
+
+def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
+    found = inspect_run(runs[0], corpus, windows=8, cache=str(tmp_path))
+    assert [f.part for f in found] == list(PARTS)
+    assert all(f.about and f.tables and all(len(t) for t in f.tables.values()) for f in found)
+    depth = next(f for f in found if f.part == "depth").tables["depth"]
+    assert depth.columns[2:] == ("fsn-1m",) and sum(depth.column("targets")) > 100
+    written = write_findings(runs[0], found, tmp_path / "out")
+    assert written[0].name == "inspection.md" and all(p.is_file() for p in written)
+    page = written[0].read_text("utf-8")
+    assert page.startswith("# fsn-1m\n") and all(f.title in page for f in found)
+    shown = re.findall(r"\]\((.+?\.svg)\)", page)
+    assert {"coupling.svg", "coupling-history.svg", "lesions.svg", "states.svg"} == set(shown)
+    assert all((tmp_path / "out" / name).is_file() for name in shown)
+
+
+def test_losses_are_those_of_the_weights(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
+    """With all windows in the standard slice the bins together are the mean loss."""
+    windows = (len(corpus.valid) - 32) // 16 + 1
+    (found,) = inspect_run(runs[0], corpus, parts=("depth",), windows=windows, cache=str(tmp_path))
+    rows = [row for row in found.tables["depth"].rows if row["targets"]]
+    whole = per_token_losses(runs[0].load_model("best"), corpus.valid, length=32, stride=16)
+    assert sum(row["targets"] for row in rows) == whole.size
+    mean = sum(row["targets"] * row["fsn-1m"] for row in rows) / whole.size
+    assert mean == pytest.approx(float(whole.mean(dtype=np.float64)), abs=1e-5)
+
+
+def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
+    ours, theirs = runs
+    (found,) = inspect_run(ours, corpus, against=theirs, parts=("depth",), windows=12, cache=str(tmp_path))
+    levels, margins = found.tables["depth"], found.tables["margins"]
+    for row in levels.rows:
+        if row["targets"]:
+            margin = margins.where(bin=row["depth"]).rows[0]
+            assert margin["margin"] == pytest.approx(row["fsn-1m"] - row["transformer-1m"], abs=1e-5)
+            assert margin["low"] <= margin["margin"] <= margin["high"]
+    (same,) = inspect_run(ours, corpus, against=ours, parts=("depth",), windows=12, cache=str(tmp_path))
+    assert same.tables["depth"].columns[2:] == ("fsn-1m", "fsn-1m (other)")
+
+
+def test_a_transformer_is_asked_for_what_it_has(
+    runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path
+) -> None:
+    assert applicable(runs[1]) == ["depth", "states"]
+    found = inspect_run(runs[1], corpus, windows=8, cache=str(tmp_path))
+    assert [f.part for f in found] == ["depth", "states"]
+
+
+def test_lesions_side_by_side(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
+    (found,) = inspect_run(runs[0], corpus, parts=("lesions",), windows=8, cache=str(tmp_path))
+    table = found.tables["lesions"]
+    wide = by_depth(table)
+    assert (
+        len(wide) == 4
+        and wide.columns[:2] == ("field", "layer")
+        and len(table) == 4 * (len(wide.columns) - 2)
+    )
+    for row in table.rows:
+        cell = wide.where(field=row["field"], layer=row["layer"]).rows[0][row["depth"]]
+        assert cell == row["rise"] or (np.isnan(cell) and np.isnan(row["rise"]))
+
+
+def test_the_command(place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(
+        [
+            "inspect",
+            str(place / "fsn-1m"),
+            "--against",
+            str(place / "transformer-1m"),
+            "--windows",
+            "8",
+            "--device",
+            "cpu",
+        ]
+    )
+    said = capsys.readouterr().out
+    assert "Loss by copy depth, against transformer-1m" in said and "Which field does what" in said
+    folder = place / "fsn-1m" / "inspection"
+    assert f"written: {folder / 'inspection.md'}" in " ".join(said.split())
+    with open(folder / "margins.csv", encoding="utf-8") as file:
+        assert {row["run"] for row in csv.DictReader(file)} == {"fsn-1m"}
+    assert load_run(place / "fsn-1m").finished, "what is written there does not disturb the run"
+    words = [
+        "inspect",
+        str(place / "transformer-1m"),
+        "--windows",
+        "8",
+        "--out",
+        str(tmp_path / "t"),
+        "--device",
+        "cpu",
+    ]
+    main(words)
+    assert (
+        "no coupling and no lesions" in capsys.readouterr().out and (tmp_path / "t" / "states.svg").is_file()
+    )
+
+
+def test_mistakes_get_a_sentence(place: Path, runs: tuple[Run, Run], corpus: Corpus) -> None:
+    other = Corpus.from_bytes("other", text(seed=1))
+    for broken, sentence in (
+        (lambda: inspect_run(runs[0], corpus, windows=3), "too few"),
+        (lambda: inspect_run(runs[0], corpus, parts=("copies",)), "choose among coupling, depth"),  # type: ignore[arg-type]
+        (lambda: inspect_run(runs[0], other), "trained on"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            broken()
