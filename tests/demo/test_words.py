@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
+
 from fsn.demo import words
 from fsn.demo.exercise import LETTERS, LONGEST, SHORTEST, exercise_text, fresh_passage
+from fsn.measure import Curve
 
 
 def model(key: str, **fields: Any) -> dict[str, Any]:
@@ -123,18 +126,19 @@ def test_the_exercise_says_every_passage_twice() -> None:
 
 
 def grown_up(ours: list[float], theirs: list[float], cut: tuple[float, float]) -> dict[str, Any]:
-    def made(key: str, losses: list[float]) -> dict[str, Any]:
-        return {
-            "key": key,
-            "bits": losses[-1],
-            "curve": [[float(i + 1), loss] for i, loss in enumerate(losses)],
-        }
+    """Two models, their losses after every epoch, all epochs equally long."""
 
     def said(first: float, second: float) -> dict[str, float]:
         return {"first": first, "second": second}
 
-    twice = {"fsn": said(3.0, 1.0), "transformer": said(3.0, 1.1), "cut": said(*cut)}
-    return {"models": [made("fsn", ours), made("transformer", theirs)], "snippet": {"models": twice}}
+    curve, target = Curve("fsn", np.arange(1.0, len(ours) + 1), np.array(ours)), theirs[-1]
+    return {
+        "models": [{"key": "fsn", "bits": ours[-1]}, {"key": "transformer", "bits": target}],
+        "crossing": {"epoch": curve.crossing(target), "ratio": curve.time_to(target) / len(theirs)},
+        "snippet": {
+            "models": {"fsn": said(3.0, 1.0), "transformer": said(3.0, 1.1), "cut": said(*cut)},
+        },
+    }
 
 
 def test_full_size_ends_are_said_whoever_is_ahead() -> None:

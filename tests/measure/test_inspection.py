@@ -13,7 +13,7 @@ from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.measure import per_token_losses
-from fsn.measure.inspection import PARTS, applicable, by_depth, inspect_run, write_findings
+from fsn.measure.inspection import PARTS, applicable, inspect_run, shown, write_findings
 from fsn.train import Run, load_run, train
 from tests.train.tiny import MODELS, recipe, text
 
@@ -60,9 +60,9 @@ def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, 
     assert written[0].name == "inspection.md" and all(p.is_file() for p in written)
     page = written[0].read_text("utf-8")
     assert page.startswith("# fsn-1m\n") and all(f.title in page for f in found)
-    shown = re.findall(r"\]\((.+?\.svg)\)", page)
-    assert {"coupling.svg", "coupling-history.svg", "lesions.svg", "states.svg"} == set(shown)
-    assert all((tmp_path / "out" / name).is_file() for name in shown)
+    drawn = re.findall(r"\]\((.+?\.svg)\)", page)
+    assert {"coupling.svg", "coupling-history.svg", "lesions.svg", "states.svg"} == set(drawn)
+    assert all((tmp_path / "out" / name).is_file() for name in drawn)
 
 
 def test_losses_are_those_of_the_weights(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_transformer_is_asked_for_what_it_has(
 def test_lesions_side_by_side(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
     (found,) = inspect_run(runs[0], corpus, parts=("lesions",), windows=8, cache=str(tmp_path))
     table = found.tables["lesions"]
-    wide = by_depth(table)
+    wide = shown("lesions", table)
     assert (
         len(wide) == 4
         and wide.columns[:2] == ("field", "layer")

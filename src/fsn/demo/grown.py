@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
-from fsn.measure import best_epoch, curve_of, loss_at, pace_notes, per_token_losses, without_field
-from fsn.measure.lesions import kernels_of
-from fsn.models import count_parameters
+from fsn.demo.inside import said_twice
+from fsn.measure import curve_of, pace_notes, time_to_target, without_field
 from fsn.paper import needs
 from fsn.paper.library import Library, device_of
 from fsn.paper.scales import scale_named
@@ -28,7 +26,8 @@ SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 PROMPT = "The Roman Empire "
 SYMBOLS = 320
 TEMPERATURE = 0.7
-MODELS = {"fsn": ("FSN", needs.FSN.seed(0)), "transformer": ("transformer", needs.REFERENCE.after(30))}
+EPOCHS = 30
+MODELS = {"fsn": ("FSN", needs.FSN.seed(0)), "transformer": ("transformer", needs.REFERENCE.after(EPOCHS))}
 
 
 def grown(results: Path) -> dict[str, Any] | None:
@@ -40,48 +39,42 @@ def grown(results: Path) -> dict[str, Any] | None:
         return None
     models = {key: run.load_model("best") for key, run in found.items()}
     fsn = found["fsn"]
+    crossing = time_to_target([fsn], [found["transformer"]], EPOCHS, steady=True).against_mean[0]
     return {
         "models": [_curve(key, run) for key, run in found.items()],
+        "crossing": {"epoch": crossing.epoch, "ratio": crossing.ratio},
         "device": device_of(fsn),
         "even": not pace_notes(found.values()),
         "text": fsn.config["corpus"]["name"],
         "snippet": _twice(fsn, models),
         "prompt": PROMPT,
         "sample": sample(
-            models["fsn"], fsn.alphabet, PROMPT, symbols=SYMBOLS, temperature=TEMPERATURE, context=255, seed=0
+            models["fsn"],
+            fsn.alphabet,
+            PROMPT,
+            symbols=SYMBOLS,
+            temperature=TEMPERATURE,
+            context=fsn.recipe.length - 1,
         ),
     }
 
 
 def _curve(key: str, run: Run) -> dict[str, Any]:
-    curve = curve_of(run, 30, steady=True)
+    curve = curve_of(run, EPOCHS, steady=True)
+    losses = [float(loss) for loss in curve.loss]
     return {
         "key": key,
         "name": MODELS[key][0],
-        "parameters": count_parameters(run.model_config),
-        "bits": loss_at([run], 30).mean,
-        "best_epoch": best_epoch(run).epoch,
+        "bits": losses[-1],
         "paper": cite("main_table", "enwik8@30", key, "mean").value,
-        "curve": [
-            [round(s / 60, 3), round(float(b), 4)] for s, b in zip(curve.seconds, curve.loss, strict=True)
-        ],
+        "curve": [[round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds, losses, strict=True)],
     }
 
 
 def _twice(fsn: Run, models: Mapping[str, nn.Module]) -> dict[str, Any]:
-    """The sentence, twice: bits of every character, under each model and under the FSN with its last layer cut."""
-    tokens = fsn.alphabet.encode(2 * SENTENCE).long()[None].numpy()
-    period = len(SENTENCE)
-
-    def bits(model: nn.Module) -> dict[str, Any]:
-        found = per_token_losses(model, tokens, description="a sentence, twice")[0].astype(np.float64)
-        return {
-            "bits": np.round(found, 3).tolist(),
-            "first": float(found[: period - 1].mean()),
-            "second": float(found[period:].mean()),
-        }
-
-    shown = {key: bits(model) for key, model in models.items()}
-    with without_field(models["fsn"], "successor", len(kernels_of(models["fsn"])) - 1):
-        shown["cut"] = bits(models["fsn"])
-    return {"text": 2 * SENTENCE, "period": period, "models": shown}
+    """The sentence, twice, under each model and under the FSN with its last layer cut."""
+    tokens = fsn.alphabet.encode(2 * SENTENCE).long()
+    shown = {key: said_twice(model, tokens) for key, model in models.items()}
+    with without_field(models["fsn"], "successor", fsn.model_config.layers - 1):
+        shown["cut"] = said_twice(models["fsn"], tokens)
+    return {"text": 2 * SENTENCE, "period": len(SENTENCE), "models": shown}

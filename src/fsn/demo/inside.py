@@ -44,16 +44,24 @@ def show_snippet(models: Mapping[str, nn.Module], corpus: Corpus, text: str) -> 
     period = len(tokens) // 2
     shown = {}
     for key, model in models.items():
-        bits = per_token_losses(model, tokens[None].numpy(), description="snippet")[0]
         with evaluating(model), fsn.record(model, "layers.*.attention") as points:
             model(tokens[None])
         shown[key] = {
-            "bits": np.round(bits.astype(np.float64), 3).tolist(),
-            "first": float(bits[: period - 1].mean()),
-            "second": float(bits[period:].mean()),
+            **said_twice(model, tokens),
             "layers": [show_attention(points[name][0].float(), period) for name in sorted(points)],
         }
     return {"text": text, "period": period, "models": shown}
+
+
+def said_twice(model: nn.Module, tokens: torch.Tensor) -> dict[str, Any]:
+    """What every character of something said twice costs, and the means of both sayings: tokens (2P,)"""
+    bits = per_token_losses(model, tokens[None].numpy(), description="said twice")[0]
+    period = len(tokens) // 2
+    return {
+        "bits": np.round(bits.astype(np.float64), 3).tolist(),
+        "first": float(bits[: period - 1].mean()),
+        "second": float(bits[period:].mean()),
+    }
 
 
 def show_attention(weights: torch.Tensor, period: int) -> dict[str, Any]:

@@ -164,11 +164,12 @@ def ends(grown: dict[str, Any]) -> str:
     models = {m["key"]: m for m in grown["models"]}
     ours, theirs = models["fsn"], models["transformer"]
     text = f"The FSN ends at {ours['bits']:.4f} bits per character, the transformer at {theirs['bits']:.4f}. "
-    passed = next((i for i, (_, loss) in enumerate(ours["curve"]) if loss <= theirs["bits"]), None)
-    if passed is None:
+    epoch, ratio = grown["crossing"]["epoch"], grown["crossing"]["ratio"]
+    if epoch is None:
         return text + "The FSN does not get as low as the transformer."
-    share = ours["curve"][passed][0] / theirs["curve"][-1][0]
-    return f"{text}The FSN has got that far after epoch {passed + 1}, in {percent(share)} of the transformer's time."
+    return (
+        f"{text}The FSN has got that far after epoch {epoch}, in {percent(ratio)} of the transformer's time."
+    )
 
 
 def cut(grown: dict[str, Any]) -> str:

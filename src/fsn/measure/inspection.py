@@ -5,6 +5,7 @@ A run of any model on any text, finished or not; with a second run, where the fi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from fsn.measure.margins import depth_losses, family_table, margin_table
 from fsn.measure.runs import check_comparable, check_corpus
 from fsn.measure.synchronization import depth_profile
 from fsn.measure.tables import Table
-from fsn.models import FSN, LanguageModel
+from fsn.models import FSNConfig, LanguageModel
 from fsn.train.run import Run
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def applicable(run: Run, parts: Sequence[Part] = PARTS) -> list[Part]:
         raise UserError(
             f"There is nothing called {unknown[0]!r} to look at; choose among {', '.join(PARTS)}."
         )
-    kind = run.config["model"].get("kind")
-    return [part for part in parts if kind != "transformer" or part not in OF_COUPLING]
+    oscillates = isinstance(run.model_config, FSNConfig)
+    return [part for part in parts if oscillates or part not in OF_COUPLING]
 
 
 def inspect_run(
@@ -82,20 +83,19 @@ def inspect_run(
         raise UserError(f"{windows} windows are too few to say anything; give at least 4.")
     check_corpus(run, corpus)
     model = run.load_model(which, device)
-    found: list[Finding] = []
-    targets: Battery | None = None
-    if "depth" in chosen or "lesions" in chosen:
+
+    @functools.cache
+    def targets() -> Battery:
         labels = label_corpus(corpus, "valid", run.recipe.length, run.recipe.eval_stride, cache)
-        targets = battery(labels, windows, windows // 4)
-    if "coupling" in chosen:
-        found.append(_coupling(run, model))
-    if "depth" in chosen and targets is not None:
-        found.append(_depth(run, model, corpus, targets, against, device))
-    if "lesions" in chosen and targets is not None:
-        found.append(_lesions(model, corpus, targets, device))
-    if "states" in chosen:
-        found.append(_states(run, model, corpus, device))
-    return found
+        return battery(labels, windows, windows // 4)
+
+    looks: dict[Part, Callable[[], Finding]] = {
+        "coupling": lambda: _coupling(run, model),
+        "depth": lambda: _depth(run, model, corpus, targets(), against, device),
+        "lesions": lambda: _lesions(model, corpus, targets(), device),
+        "states": lambda: _states(run, model, corpus, device),
+    }
+    return [look() for part, look in looks.items() if part in chosen]
 
 
 def _coupling(run: Run, model: LanguageModel) -> Finding:
@@ -150,7 +150,6 @@ def _depth(
 
 
 def _lesions(model: LanguageModel, corpus: Corpus, targets: Battery, device: str | torch.device) -> Finding:
-    assert isinstance(model, FSN)
     table = lesion_table(model, corpus.valid, targets, device=device)
     return Finding(
         "lesions",
@@ -175,8 +174,10 @@ def _states(run: Run, model: LanguageModel, corpus: Corpus, device: str | torch.
     )
 
 
-def by_depth(table: Table) -> Table:
-    """A lesion table with a column for every copy depth."""
+def shown(name: str, table: Table) -> Table:
+    """A table as it is read: lesions with a column for every copy depth, others as they are."""
+    if name != "lesions":
+        return table
     depths = list(dict.fromkeys(table.column("depth")))
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for row in table.rows:
@@ -201,8 +202,8 @@ def write_findings(run: Run, findings: Sequence[Finding], folder: Path) -> list[
             path = folder / f"{name}.csv"
             table.write_csv(path)
             written.append(path)
-            shown = by_depth(table) if name == "lesions" else table
-            lines += [f"<details><summary>{name}</summary>", "", shown.to_markdown(), "</details>", ""]
+            readable = shown(name, table).to_markdown()
+            lines += [f"<details><summary>{name}</summary>", "", readable, "</details>", ""]
     page = folder / "inspection.md"
     write_text_atomic(page, "\n".join(lines).rstrip() + "\n")
     return [page, *written]

@@ -18,6 +18,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from fsn.errors import UserError
 from fsn.measure.losses import evaluating
 from fsn.measure.tables import Table
 from fsn.models import build_from_config
-from fsn.nn import record
+from fsn.nn import CouplingKernel, record
 from fsn.train.run import Run
 
 FIELDS = ("present", "successor")
@@ -167,17 +168,20 @@ def _complex(pairs: torch.Tensor) -> NDArray[np.complex128]:
     return np.asarray(array[..., 0] + 1j * array[..., 1], dtype=np.complex128)
 
 
-def read_kernel(model: nn.Module, label: str = "") -> KernelReading:
-    """Coefficients, α, τ and readout scale of an oscillator model.
-
-    Uses ``model.layers[i].kernel.coefficients()``: real pairs (N, k, 2) of w0 and w1.
-    """
+def kernels_of(model: nn.Module) -> list[CouplingKernel]:
+    """The coupling kernels of an oscillator model, first layer first."""
     layers = getattr(model, "layers", None)
     if layers is None or not all(hasattr(layer, "kernel") for layer in layers):
         raise UserError(
-            "This model has no coupling kernel to read; give an FSN or Kuramoto run, not a transformer."
+            "This model has no coupling kernel to read; give an FSN or Kuramoto run: a transformer has none."
         )
-    parts = [layer.kernel.coefficients() for layer in layers]
+    return [layer.kernel for layer in layers]
+
+
+def read_kernel(model: nn.Module, label: str = "") -> KernelReading:
+    """Coefficients, α, τ and readout scale of an oscillator model."""
+    parts = [kernel.coefficients() for kernel in kernels_of(model)]
+    layers: Any = model.layers
     weights = np.stack([np.stack([_complex(part[name]) for part in parts]) for name in ("w0", "w1")])
     return KernelReading(
         weights,
@@ -260,7 +264,7 @@ def start_of(run: Run) -> KernelReading:
 
 def through_training(run: Run, trained: KernelReading) -> list[KernelReading]:
     """The kernel at the start, after every epoch that was kept, and as trained."""
-    kept = [read_kernel(model, f"epoch {epoch}") for epoch, model in run.kernels()]
+    kept = read_history((f"epoch {epoch}", model) for epoch, model in run.kernels())
     return [start_of(run), *kept, dataclasses.replace(trained, label="best")]
 
 

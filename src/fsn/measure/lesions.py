@@ -8,6 +8,7 @@ model, by copy depth. A rise on long copies alone says that the field copies; on
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,19 +17,10 @@ from torch import nn
 
 from fsn.errors import UserError
 from fsn.measure.copy_depth import BINS, Battery, Tokens, bin_name
+from fsn.measure.kernel import FIELDS, kernels_of
 from fsn.measure.losses import battery_losses
 from fsn.measure.tables import Table
-from fsn.models import FSN
 from fsn.nn import CouplingKernel
-
-FIELDS = ("present", "successor")
-
-
-def kernels_of(model: nn.Module) -> list[CouplingKernel]:
-    """The coupling kernels of a model, first layer first."""
-    if not isinstance(model, FSN):
-        raise UserError("Only a model of the FSN family has fields to take out; a transformer has none.")
-    return [module for module in model.modules() if isinstance(module, CouplingKernel)]
 
 
 def coefficients_of(kernel: CouplingKernel, field: str) -> list[torch.Tensor]:
@@ -67,13 +59,12 @@ def sample(battery: Battery, standard: int = 128, enriched: int = 96) -> Battery
         there = np.flatnonzero(rows)
         chosen.append(there[np.linspace(0, len(there) - 1, min(wanted, len(there))).round().astype(int)])
     rows = np.concatenate(chosen)
-    return Battery(
-        battery.windows[rows],
-        battery.enriched[rows],
-        battery.depth[rows],
-        battery.distance[rows],
-        battery.length,
-        battery.stride,
+    return dataclasses.replace(
+        battery,
+        windows=battery.windows[rows],
+        enriched=battery.enriched[rows],
+        depth=battery.depth[rows],
+        distance=battery.distance[rows],
     )
 
 

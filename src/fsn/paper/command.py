@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from fsn.errors import UserError
+from fsn.train.commands import RunPath
 
 if TYPE_CHECKING:
     from fsn.paper.bench import Bench
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fsn.paper.item import Result
 
 Name = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ITEM")]
-RunPath = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 All = Annotated[bool, tyro.conf.arg(name="all")]
 
 TINY = Path("runs") / "tiny-reproduction"

@@ -33,15 +33,15 @@ def device_of(run: Run) -> str:
     return str(run.environment.get("device") or "unknown device")
 
 
-CAPTURED = {"graph": "one CUDA graph", "compile-graph": "one CUDA graph"}
+CAPTURED = ("graph", "compile-graph")
 """A step replayed whole is one setting, whoever made its kernels: ours for an FSN, the compiler for a transformer."""
 
 
 def setting_of(run: Run) -> str:
     """Device, precision and how a step is run: what a timing depends on besides the model."""
     recipe = run.config["recipe"]
-    engine = recipe.get("engine")
-    return f"{device_of(run)}, {recipe.get('precision')}, {CAPTURED.get(str(engine), engine)}"
+    engine = "one CUDA graph" if recipe.get("engine") in CAPTURED else recipe.get("engine")
+    return f"{device_of(run)}, {recipe.get('precision')}, {engine}"
 
 
 def folders_below(root: Path) -> list[Path]:

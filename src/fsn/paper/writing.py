@@ -94,13 +94,12 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
     """One item as Markdown; ``pictures`` is the folder its figures are in, as a link."""
     lines = [f"## {item.title}", "", f"*{item.where}. {WORDS[result.state].capitalize()}.* {item.about}", ""]
     for group, rows in groups(result.rows):
-        absent = all(row.state == MISSING for row in rows)  # a reader looks for what is there
-        heading = f"{group or 'All rows'}: not run yet" if absent else group
         shown = markdown_table(display_table(rows))
-        if absent:
-            lines += [f"<details><summary>{heading}</summary>", "", shown, "</details>", ""]
+        if all(row.state == MISSING for row in rows):  # folded away: a reader looks for what is there
+            fold = f"<details><summary>{group or 'All rows'}: not run yet</summary>"
+            lines += [fold, "", shown, "</details>", ""]
         else:
-            lines += [f"**{heading}**", ""] if heading else []
+            lines += [f"**{group}**", ""] if group else []
             lines += [shown]
     for picture in result.pictures:
         lines += [f"![{picture.caption}]({pictures}/{picture.name}.svg)", "", f"*{picture.caption}*", ""]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsn.measure.margins import DepthCurve
-from fsn.measure.plots.style import MARKERS, WIDTH, colours, legend, new_figure, styled, zero_line
+from fsn.measure.plots.style import MARKERS, WIDTH, colours, ink_on, legend, new_figure, styled, zero_line
 from fsn.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def depth_distance(table: Table, surface: str = "any") -> Figure:
                 cell = cells[r, c]
                 if cell["tokens"]:
                     text = f"{cell['margin']:+.3f}\n{cell['tokens']:,}".replace("-", "−")
-                    red, green, blue, _ = picture.to_rgba(values[i, j])
-                    tint = "#1f2328" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
+                    tint = ink_on(picture.to_rgba(values[i, j]))
                 else:
                     text, tint = "none", tone["text"]
                 axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=tint, linespacing=1.1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fsn.measure.plots.style import CYCLE, new_figure, styled
+from fsn.measure.plots.style import CYCLE, ink_on, new_figure, styled
 from fsn.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -33,10 +33,9 @@ def lesions(table: Table, surface: str = "any") -> Figure:
         for axes, field, panel in zip(grid[0], fields, values, strict=True):
             picture = axes.imshow(panel, cmap=shades, norm=norm, aspect="auto")
             for (i, j), value in np.ndenumerate(panel):
-                red, green, blue, _ = picture.to_rgba(value)
-                dark = np.isfinite(value) and 0.3 * red + 0.59 * green + 0.11 * blue < 0.55
-                text = f"{value:+.2f}".replace("-", "−") if np.isfinite(value) else "none"
-                tint = "white" if dark else "#1f2328" if np.isfinite(value) else tone["text"]
+                text, tint = "none", tone["text"]
+                if np.isfinite(value):
+                    text, tint = f"{value:+.2f}".replace("-", "−"), ink_on(picture.to_rgba(value))
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, color=tint)
             axes.set_title(f"without the {field} field of")
             axes.set_xticks(range(len(depths)), depths)

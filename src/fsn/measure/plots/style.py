@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,12 @@ def new_figure(
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def ink_on(colour: Sequence[float]) -> str:
+    """What can be read on a cell of this colour: dark ink, or white."""
+    red, green, blue = colour[:3]
+    return "#1f2328" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
 
 
 def zero_line(axes: Axes, tone: dict[str, str]) -> None:

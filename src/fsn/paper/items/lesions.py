@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from fsn.measure import Table
-from fsn.measure.lesions import FIELDS, lesion_table, sample
+from fsn.measure.kernel import FIELDS
+from fsn.measure.lesions import lesion_table, sample
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result, picture
