@@ -252,6 +252,10 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
         run = load_run(ROOT / "results" / f"{model['key']}-1m-seed0")
         assert model["bits"] == run.epochs[29]["valid_bits"]
         assert [loss for _, loss in model["curve"]] == [round(row["valid_bits"], 4) for row in run.epochs]
+    ours, theirs = (model["curve"] for model in found["models"])
+    epoch = found["crossing"]["epoch"]
+    assert ours[epoch - 1][1] <= theirs[-1][1] < ours[epoch - 2][1]
+    assert found["crossing"]["ratio"] == pytest.approx(ours[epoch - 1][0] / theirs[-1][0], abs=1e-3)
     shown = found["snippet"]["models"]
     assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"], "it copies"
     assert shown["cut"]["second"] > 0.8 * shown["cut"]["first"], "and with that field gone it does not"

@@ -12,8 +12,9 @@ import pytest
 from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
-from fsn.measure import per_token_losses
+from fsn.measure import KernelReading, per_token_losses, read_kernel, thinned
 from fsn.measure.inspection import PARTS, applicable, inspect_run, shown, write_findings
+from fsn.measure.kernel import start_of
 from fsn.train import Run, load_run, train
 from tests.train.tiny import MODELS, recipe, text
 
@@ -156,3 +157,22 @@ def test_mistakes_get_a_sentence(place: Path, runs: tuple[Run, Run], corpus: Cor
     ):
         with pytest.raises(UserError, match=sentence):
             broken()
+
+
+def test_the_start_is_what_the_seed_drew(tmp_path: Path) -> None:
+    """A run that cannot move ends where it began."""
+    still = recipe(seed=3, lr=1e-30, weight_decay=0.0, epochs=1, max_steps=1)
+    run = train(
+        "fsn-1m", Corpus.from_bytes("tiny", text()), tmp_path / "still", still,
+        overrides=MODELS["fsn-1m"], quiet=True, device="cpu",
+    )  # fmt: skip
+    assert np.allclose(start_of(run).weights, read_kernel(run.load_model("best")).weights, atol=1e-12)
+
+
+def test_few_of_many_readings_are_first_and_last_and_between() -> None:
+    many = [
+        KernelReading(np.zeros((2, 1, 1, 1), np.complex128), np.ones(1), np.ones(1), 1.0, 1.0, label=str(i))
+        for i in range(31)
+    ]
+    assert [r.label for r in thinned(many)] == ["0", "4", "9", "13", "17", "21", "26", "30"]
+    assert [r.label for r in thinned(many[:3])] == ["0", "1", "2"]

@@ -144,9 +144,22 @@ def test_bars_whiskers_and_order() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == list(BINS)
 
 
+def test_published_values_stand_where_they_belong() -> None:
+    axes = plots.loss_curves({"FSN": scales(1)[0].curves}, published={"FSN": (2, 1.6, 0.01)}).axes[0]
+    (diamond,) = [line for line in axes.lines if line.get_marker() == "D"]
+    assert diamond.get_xydata().tolist() == [[2.0, 1.6]]
+    (bar,) = [segment for c in axes.collections for segment in c.get_segments()]
+    assert bar.tolist() == [[2.0, pytest.approx(1.59)], [2.0, pytest.approx(1.61)]]
+
+
+def test_ink_stands_off_its_cell() -> None:
+    assert style.ink_on((1.0, 1.0, 0.9, 1.0)) == "#1f2328" and style.ink_on((0.4, 0.1, 0.0, 1.0)) == "white"
+
+
 def test_a_cell_for_every_field_layer_and_depth() -> None:
     figure = plots.lesions(lesion_table())
     for axes in figure.axes:
+        assert axes.images[0].get_array()[3].tolist() == [i * 4 - 1.0 for i in range(6)], "layer four"
         assert [text.get_text() for text in axes.get_yticklabels()] == [f"layer {i}" for i in (1, 2, 3, 4)]
         shown = [text.get_text() for text in axes.texts]
         assert len(shown) == 24 and shown.count("none") == 1 and "+19.00" in shown and "−1.00" in shown

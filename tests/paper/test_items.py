@@ -16,7 +16,7 @@ from fsn.paper.items import ITEMS, item_named, lesions, main_table
 from fsn.paper.registry import make_report
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Row, cells, data_table
 from fsn.paper.values import macro
-from fsn.paper.writing import write_item, write_report
+from fsn.paper.writing import item_markdown, write_item, write_report
 from tests.paper.made_up import TINY, bench_of, falling, write_run
 
 
@@ -278,3 +278,14 @@ def test_a_rise_is_that_of_all_targets_of_its_depths() -> None:
     assert lesions.rise(table, "successor", 4, lesions.DEEP) == pytest.approx((30 * 1.0 + 10 * 3.0) / 40)
     assert lesions.rise(table, "successor", 4, lesions.SHALLOW) == 9.0
     assert math.isnan(lesions.rise(table, "present", 3, lesions.DEEP))
+
+
+def test_only_what_has_not_been_run_at_all_is_folded_away(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30))
+    item = item_named("main")
+    page = item_markdown(item, item.compute(bench_of(tmp_path)), "pictures")
+    text, _, rest = page.partition("<details>")
+    assert "**Text, epoch 30**" in text and "| FSN |" in text and "| Transformer |" in text, (
+        "one of them is missing"
+    )
+    assert rest.startswith("<summary>Code (codeparrot), epoch 30: not run yet</summary>")
