@@ -16,6 +16,7 @@ from . import gradients, tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
 from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
+from .couple import MOST, Couple, uncouple
 from .products import triangle
 from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORES, STRIP, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
@@ -149,22 +150,22 @@ class AttentionFunction(torch.autograd.Function):
             num_warps=row_warps("query_key", bk),
         )  # fmt: skip
         own = torch.empty(4, rows, dtype=torch.float32, device=device)
-        total, kept = torch.empty_like(field), None
+        coupling, kept = (
+            Couple(field, theta, law.drift_weight(own), made.constant, length, law.harmonics, law.drift),
+            None,
+        )
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
             aside.join()
-            triangle(attention, field, total, r0)
+            coupling.add(attention, r0)
             if tp <= tiles.CHUNK:
                 kept = attention
-        a = torch.empty(rows, kp, dtype=dtype, device=device)
-        slope = torch.empty_like(a)
+        a, slope = coupling.result()
         out = torch.empty_like(theta)
         cast = torch.empty(rows, kp + ONES, dtype=dtype, device=device)
         r = row_tile("update", bk)
         coupling_update_kernel[(triton.cdiv(rows, r),)](
-            theta, total, law.drift_weight(own), pre, theta if alpha is None else alpha, made.constant,
-            out, cast, a, slope,
-            rows, length, tp, kp, bk, law.harmonics, r, law.gate, alpha is not None,
-            law.drift, mode, num_warps=row_warps("update", bk),
+            theta, a, pre, theta if alpha is None else alpha, out, cast,
+            rows, kp, bk, r, law.gate, alpha is not None, mode, num_warps=row_warps("update", bk),
         )  # fmt: skip
         ctx.save_for_backward(
             theta, feat, wide, weight, bias, w, made.constant, tau, alpha, cos, sin, pre, q, key,
@@ -209,9 +210,16 @@ class AttentionFunction(torch.autograd.Function):
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
         if kept is not None:
             with aside:
-                df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
-                multiplied = aside.mark()
-                dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+                if dtype == torch.float32 or n > MOST:
+                    df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
+                    multiplied = aside.mark()
+                    dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+                    shares = [dfield]
+                else:
+                    shares, partial = uncouple(
+                        kept, dg, theta, w, da, law.drift_weight(own), length, law.parts, law.drift
+                    )
+                    multiplied = aside.mark()
             aside.wait(made)
             ds = softmax_backward(kept, own[0], dg, field, turn, tau, 0, length, law)
             aside.wait(multiplied)
@@ -228,12 +236,14 @@ class AttentionFunction(torch.autograd.Function):
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
             dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+            shares = [dfield]
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
-            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, bk, r, *arrives, mode, num_warps=row_warps("prepare_backward", bk),
+            theta, pre, cos, sin, dq, dkey, shares[0], shares[-1], da, slope, dout, dcast, dpre, dtheta_in, dtau,
+            rows, length, tp, k, kp, bk, r, len(shares) > 1, *arrives, mode,
+            num_warps=row_warps("prepare_backward", bk),
         )  # fmt: skip
         weights = Aside(device, "weights")
         with weights:

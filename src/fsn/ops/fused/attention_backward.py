@@ -78,13 +78,13 @@ def softmax_backward_kernel(
 
 
 @triton.jit
-def load_fields(place, mask, KP: tl.constexpr, HAS: tl.constexpr):
-    """Real and imaginary gradient of one harmonic's field in one row, zeros where HAS is off."""
+def load_fields(place, mask, HAS: tl.constexpr):
+    """One harmonic's gradient in one row, in pairs (2C,) -> real and imaginary parts (C,), zeros where HAS is off."""
     if HAS:
-        return tl.load(place, mask=mask, other=0.0), tl.load(place + KP, mask=mask, other=0.0)
+        pairs = tl.load(place, mask=mask, other=0.0)
     else:
-        zero = tl.zeros(mask.shape, place.dtype.element_ty)
-        return zero, zero
+        pairs = tl.zeros(mask.shape, place.dtype.element_ty)
+    return tl.split(tl.reshape(pairs, (mask.shape[0] // 2, 2)))
 
 
 @triton.jit
@@ -123,7 +123,7 @@ def field_backward_kernel(
     A program walks down ROWS tokens of a sequence, one after the other, in a strip of BC columns. Each thread owns its
     columns, so sums over tokens stay in its registers, and so does the row before; rows to come are on their way.
 
-    df (B·TP, 2N, KP), theta (B·T, KP), da (B·T, KP), weight (B·T,) of the drift -> dtheta (B·T, KP); partial
+    df (B·TP, N, KP, 2), theta (B·T, KP), da (B·T, KP), weight (B·T,) of the drift -> dtheta (B·T, KP); partial
     (programs, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant. ADD: dtheta is added to
     (later harmonics). ROWS divides TP.
     """
@@ -151,20 +151,23 @@ def field_backward_kernel(
     s0b_re, s0b_im, s1b_re, s1b_im = zero, zero, zero, zero
     s0c_re, s0c_im, s1c_re, s1c_im = zero, zero, zero, zero
     turn = zero
-    df = df_ptr + (batch * TP + t0) * wide + 2 * N0 * KP + cols
-    had = inside & (t0 > 0)
-    pa_re, pa_im = load_fields(df - wide, had, KP, True)
-    pb_re, pb_im = load_fields(df - wide + 2 * KP, had, KP, HN > 1)
-    pc_re, pc_im = load_fields(df - wide + 4 * KP, had, KP, HN > 2)
+    pairs = tl.program_id(1) * (2 * BC) + tl.arange(0, 2 * BC)
+    paired = pairs < 2 * KP
+    df = df_ptr + (batch * TP + t0) * wide + 2 * N0 * KP + pairs
+    had = paired & (t0 > 0)
+    pa_re, pa_im = load_fields(df - wide, had, True)
+    pb_re, pb_im = load_fields(df - wide + 2 * KP, had, HN > 1)
+    pc_re, pc_im = load_fields(df - wide + 4 * KP, had, HN > 2)
     theta = theta_ptr + row * KP + cols
     dtheta = dtheta_ptr + row * KP + cols
     for i in tl.range(0, ROWS, num_stages=STAGES):
         there = t0 + i < T
         some = inside & there
         th = tl.load(theta + i * KP, mask=some, other=0.0)
-        a_re, a_im = load_fields(df + i * wide, some, KP, True)
-        b_re, b_im = load_fields(df + i * wide + 2 * KP, some, KP, HN > 1)
-        c_re, c_im = load_fields(df + i * wide + 4 * KP, some, KP, HN > 2)
+        both = paired & there
+        a_re, a_im = load_fields(df + i * wide, both, True)
+        b_re, b_im = load_fields(df + i * wide + 2 * KP, both, HN > 1)
+        c_re, c_im = load_fields(df + i * wide + 4 * KP, both, HN > 2)
         s1, c1 = sincos(th, MATH)
         c, s = c1, s1
         for _ in tl.static_range(N0):
@@ -221,16 +224,16 @@ def field_backward_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
-    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
+    dq_ptr, dkey_ptr, dfield_ptr, more_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
     dpre_ptr, dtheta_ptr, dtau_ptr,
     M, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
-    HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
+    HAS_MORE: tl.constexpr, HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dout (M, KP) and dcast (M, KP + 16), what arrives at the layer's
-    new θ and its copy -> dpre blocks 1 and 2, dtheta (M, KP), and Σ dq·q per
+    dq, dkey (B·TP, 2KP); dfield and, HAS_MORE, a second share of the fields', da, slope (M, KP); dout (M, KP) and dcast
+    (M, KP + 16), what arrives at the layer's new θ and its copy -> dpre blocks 1 and 2, dtheta (M, KP), and Σ dq·q per
     program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
@@ -253,6 +256,8 @@ def prepare_backward_kernel(
     da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
+    if HAS_MORE:
+        grad += tl.load(more_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     for side in tl.static_range(2):
         if side == 0:
             dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .common import COUNTS, sincos, softplus
+from .common import COUNTS, beside, sincos, softplus
 
 
 @triton.jit
@@ -96,8 +96,8 @@ def fields_kernel(
 ):  # fmt: skip
     """θ -> the fields F_u⁽ⁿ⁾ = w0⁽ⁿ⁾ z_uⁿ + w1⁽ⁿ⁾ z_{u+1}ⁿ, powers by recurrence in registers.
 
-    theta (B·T, KP) float32, w (4, N, KP): w0 re, im, w1 re, im -> field (B·TP, 2N, KP), finite rows behind
-    each sequence
+    theta (B·T, KP) float32, w (4, N, KP): w0 re, im, w1 re, im -> field (B·TP, N, KP, 2), real parts beside imaginary
+    ones, finite rows behind each sequence
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
@@ -106,7 +106,8 @@ def fields_kernel(
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
     mask = ((batch < B) & (t < T))[:, None] & inside[None, :]
-    wide = (batch < B)[:, None] & inside[None, :]
+    pairs = tl.program_id(1) * (2 * BC) + tl.arange(0, 2 * BC)
+    wide = (batch < B)[:, None] & (pairs < 2 * KP)[None, :]
     here = theta_ptr + rows[:, None] * KP + cols[None, :]
     s1, c1 = sincos(tl.load(here, mask=mask, other=0.0), MATH)
     if HAS1:
@@ -135,9 +136,8 @@ def fields_kernel(
             wi = tl.load(w_ptr + (3 * N + n) * KP + cols, mask=inside, other=0.0)[None, :]
             re -= wi * ns
             im += wi * nc
-        out = field_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        tl.store(out, re.to(kind), mask=wide)
-        tl.store(out + KP, im.to(kind), mask=wide)
+        out = field_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + pairs[None, :]
+        tl.store(out, beside(re.to(kind), im.to(kind)), mask=wide)
         c, s = c * c1 - s * s1, s * c1 + c * s1
         nc, ns = nc * nc1 - ns * ns1, ns * nc1 + nc * ns1
 

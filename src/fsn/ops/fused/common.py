@@ -179,6 +179,18 @@ def tile_of(M, WIDTH: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
 
 
 @triton.jit
+def beside(re, im):
+    """Real and imaginary parts (R, C) -> pairs of neighbours (R, 2C)"""
+    return tl.reshape(tl.join(re, im), (re.shape[0], 2 * re.shape[1]))
+
+
+@triton.jit
+def apart(pairs):
+    """(R, 2C) of neighbouring pairs -> real and imaginary parts, (R, C) each"""
+    return tl.split(tl.reshape(pairs, (pairs.shape[0], pairs.shape[1] // 2, 2)))
+
+
+@triton.jit
 def sum_of(part_ptr, n, BLOCK: tl.constexpr):
     """The sum of n numbers, always in the same order."""
     acc = tl.zeros((BLOCK,), tl.float32)

@@ -35,6 +35,9 @@ LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 
 """Rows of up to 256 columns in one piece, longer ones column by column."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
+COUPLE = Tile(64, 32, 16, 4, 4)
+"""The same with what becomes of the result: rows, tokens at a time, phases."""
+UNCOUPLE = Tile(64, 32, 16, 4, 4)
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_WIDEST = 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .common import COUNTS, keep_mask, ones_columns, sigmoid, sincos, softplus, tanh
+from .common import COUNTS, beside, keep_mask, ones_columns, sigmoid, sincos, softplus, tanh
 
 
 @triton.jit
@@ -118,55 +118,30 @@ def store_features(feat_ptr, theta, rows, cols, row_ok, valid, KP: tl.constexpr,
 
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_kernel(
-    theta_ptr, total_ptr, weight_ptr, pre_ptr, alpha_ptr, constant_ptr,
-    out_ptr, cast_ptr, x_ptr, slope_ptr,
-    M, T, TP,
-    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
-    GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
-    MATH: tl.constexpr,
+    theta_ptr, x_ptr, pre_ptr, alpha_ptr, out_ptr, cast_ptr,
+    M,
+    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
+    GATE: tl.constexpr, BOUND: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """Contract the aggregated fields, add the drift, gate, bound, and move θ: equation 2 from G on.
+    """Gate the coupling, bound it, and move θ: equation 2 from the sum over harmonics on.
 
-    theta (M, KP), total (B·TP, 2N, KP), weight (M,), pre (M, 3KP) -> out (M, KP), cast (M, KP + 16), and for the
-    backward pass x (M, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (M, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus the derivative
-    of that sum in θ_t.
-    DRIFT: 0 none, 1 rest frame (weight is that of the diagonal), 2 co-rotating frame (the sum of all earlier ones);
-    constant (KP,): what the weight multiplies.
+    theta (M, KP), x (M, KP), pre (M, 3KP) -> out (M, KP), cast (M, KP + 16)
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BK)
     row_ok = rows < M
     mask = row_ok[:, None] & (cols < KP)[None, :]
-    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    s1, c1 = sincos(th, MATH)
-    c, s = c1, s1
-    x = tl.zeros((R, BK), tl.float32)
-    slope = tl.zeros((R, BK), tl.float32)
-    for n in tl.static_range(N):
-        src = total_ptr + (rows // T * TP + rows % T)[:, None] * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        re = tl.load(src, mask=mask, other=0.0).to(tl.float32)
-        im = tl.load(src + KP, mask=mask, other=0.0).to(tl.float32)
-        x += c * im - s * re
-        slope += (n + 1) * (c * re + s * im)
-        c, s = c * c1 - s * s1, s * c1 + c * s1
-    if DRIFT:
-        weight = tl.load(weight_ptr + rows, mask=row_ok, other=0.0)
-        if DRIFT == 2:
-            weight = -weight
-        x += weight[:, None] * tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)[None, :]
     narrow = rows[:, None] * KP + cols[None, :]
-    kind = x_ptr.dtype.element_ty
-    tl.store(slope_ptr + narrow, slope.to(kind), mask=mask)
-    x = tl.where(mask, x, 0.0).to(kind)
-    tl.store(x_ptr + narrow, x, mask=mask)
+    th = tl.load(theta_ptr + narrow, mask=mask, other=0.0)
+    x = tl.load(x_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
-    x = tl.where(mask, x.to(tl.float32) * gate, 0.0)
+    x = tl.where(mask, x * gate, 0.0)
     if BOUND:
         alpha = tl.abs(tl.load(alpha_ptr))
         _, _, _, _, _, ratio = bound_parts(x, MATH)
         x = x * (alpha * ratio)[:, None]
     new = th + x
-    tl.store(out_ptr + rows[:, None] * KP + cols[None, :], new, mask=mask)
+    tl.store(out_ptr + narrow, new, mask=mask)
     tl.store(
         cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=mask
     )
@@ -250,7 +225,7 @@ def coupling_update_backward_kernel(
 ):  # fmt: skip
     """Backward of θ + bound(gate ⊙ a), and all that the coupling's backward reads.
 
-    -> dx (M, KP): gradient of the coupling a; dpre third block: gradient of the raw value gate; dg (B·TP, 2N, KP):
+    -> dx (M, KP): gradient of the coupling a; dpre third block: gradient of the raw value gate; dg (B·TP, N, KP, 2):
     gradient of the aggregated fields, dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence;
     turn (M,): the gradient of the drift's weight.
     """
@@ -291,9 +266,10 @@ def coupling_update_backward_kernel(
     th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
     c, s = c1, s1
-    wide = (batch < B)[:, None] & inside
+    pairs = tl.arange(0, 2 * BK)
+    wide = (batch < B)[:, None] & (pairs < 2 * KP)[None, :]
+    kind = dg_ptr.dtype.element_ty
     for n in tl.static_range(N):
-        dst = dg_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + cols[None, :]
-        tl.store(dst, (-s * da).to(dg_ptr.dtype.element_ty), mask=wide)
-        tl.store(dst + KP, (c * da).to(dg_ptr.dtype.element_ty), mask=wide)
+        dst = dg_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + pairs[None, :]
+        tl.store(dst, beside((-s * da).to(kind), (c * da).to(kind)), mask=wide)
         c, s = c * c1 - s * s1, s * c1 + c * s1
