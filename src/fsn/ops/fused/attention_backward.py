@@ -81,10 +81,10 @@ def softmax_backward_kernel(
 def load_fields(place, mask, HAS: tl.constexpr):
     """One harmonic's gradient in one row, in pairs (2C,) -> real and imaginary parts (C,), zeros where HAS is off."""
     if HAS:
-        pairs = tl.load(place, mask=mask, other=0.0)
+        return tl.split(tl.reshape(tl.load(place, mask=mask, other=0.0), (mask.shape[0] // 2, 2)))
     else:
-        pairs = tl.zeros(mask.shape, place.dtype.element_ty)
-    return tl.split(tl.reshape(pairs, (mask.shape[0] // 2, 2)))
+        zero = tl.zeros((mask.shape[0] // 2,), place.dtype.element_ty)
+        return zero, zero
 
 
 @triton.jit
