@@ -23,7 +23,7 @@ from fsn.train.optimizer import FlatParameters
 from fsn.train.recipe import Recipe
 from fsn.train.step import Stepper
 from fsn.train.world import World, numerics
-from tests.ops.fused.parity import chunks_of, relative
+from tests.ops.fused.parity import limited, relative
 
 SYMBOLS = 29
 Gradients = dict[str, Tensor]
@@ -139,7 +139,7 @@ def compare(
     model = build(family, device, steps, **overrides)
     tokens, targets = text(batch, T, device)
     key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
-    with path("fused"), chunks_of(chunk):
+    with path("fused"), limited(chunk=chunk):
         assert isinstance(model, FSN) and fused.applies(model, tokens)
         losses, grads = gradients(model, tokens, targets, dtype, key)
     with path("reference"):
@@ -225,15 +225,21 @@ def same_bits(
     chunk: int | None = None,
     poisoned: bool = False,
     lag: str | None = None,
+    kept: int | None = None,
     **overrides: Any,
 ) -> dict[str, Any]:
-    """The fused path twice, the second time perhaps with poisoned memory or a lag: which results differ in any bit?"""
+    """The fused path twice, the second time perhaps with poisoned memory, a lag, or so many bytes of fields to keep:
+    which results differ in any bit?"""
     model = build(family, device, **overrides)
     tokens, targets = text(batch, T, device)
     key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
-    with path("fused"), chunks_of(chunk):
+    with path("fused"), limited(chunk=chunk):
         first_losses, first = gradients(model, tokens, targets, dtype, key)
-        with poison() if poisoned else contextlib.nullcontext([0]) as filled, lagging(lag):
+        with (
+            poison() if poisoned else contextlib.nullcontext([0]) as filled,
+            lagging(lag),
+            limited(kept=kept),
+        ):
             losses, grads = gradients(model, tokens, targets, dtype, key)
     results = {name: (first[name], grads[name]) for name in first} | {"loss": (first_losses, losses)}
     return {

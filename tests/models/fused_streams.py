@@ -271,6 +271,7 @@ def races(
     T: int = 12,
     trainer: bool = True,
     chunk: int | None = None,
+    kept: int | None = None,
     tied: bool = False,
     broken: str | None = None,
     **overrides: Any,
@@ -284,7 +285,8 @@ def races(
     precision: Any = "bf16" if dtype == "bfloat16" else "fp32"
     recipe = Recipe(batch_size=2, length=T + 1, lr=3e-3, precision=precision, engine="eager")
     windows = Windows(fused_models.text(1, 8 * T, "cpu")[0][0].to(torch.uint8), T + 1, T)
-    with fused_models.path("fused"), fused_models.chunks_of(chunk), numerics(recipe, torch.device("cpu")):
+    limits = fused_models.limited(chunk=chunk, kept=kept)
+    with fused_models.path("fused"), limits, numerics(recipe, torch.device("cpu")):
         stepper = Stepper(model, windows, recipe, World(device=torch.device("cpu")))
         stepper.set_order(epoch_order(len(windows), 0, 1))
         stepper.set_place(0, 0)

@@ -97,6 +97,14 @@ def test_same_bits_again_and_nothing_left_unwritten(interpreter: Interpreter, dt
     assert not again["different"] and not again["not finite"]
 
 
+@pytest.mark.parametrize("family", ["fsn", "fsn-mf-winding"])
+def test_what_is_not_kept_is_made_again_bit_by_bit(interpreter: Interpreter, family: str) -> None:
+    again = interpreter(
+        f"{MODELS}:same_bits", family=family, dtype="bfloat16", k=9, layers=3, poisoned=True, kept=0
+    )
+    assert again["filled"] > 20 and not again["different"] and not again["not finite"]
+
+
 def test_nothing_left_unwritten_between_chunks(interpreter: Interpreter) -> None:
     arguments = {"family": "fsn-literal", "T": 130, "k": 3, "layers": 1, "batch": 1, "chunk": 64}
     again = interpreter(f"{MODELS}:same_bits", poisoned=True, **arguments)

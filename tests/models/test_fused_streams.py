@@ -17,6 +17,7 @@ STREAMS = "tests.models.fused_streams"
     "case",
     [
         {"family": "fsn", "layers": 3},
+        {"family": "fsn", "layers": 3, "kept": 0},
         {"family": "fsn", "dtype": "bfloat16"},
         {"family": "fsn", "T": 70, "chunk": 64},
         {"family": "fsn-shared-kernel"},
@@ -45,7 +46,9 @@ def test_nothing_races(interpreter: Interpreter, case: dict[str, Any], trainer: 
     ],
 )
 def test_a_rule_left_out_is_noticed(interpreter: Interpreter, rule: str, family: str) -> None:
-    assert len(interpreter(f"{STREAMS}:races", family=family, broken=rule, k=9, layers=3)["races"]) >= 4
+    assert (
+        len(interpreter(f"{STREAMS}:races", family=family, broken=rule, k=9, layers=3, kept=0)["races"]) >= 4
+    )
 
 
 def test_autograd_may_not_record_what_runs_beside() -> None:

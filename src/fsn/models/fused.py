@@ -68,6 +68,8 @@ class Pass:
     """The readout's packed prototypes."""
     packing: Aside
     """Where kernels (but the first), blocks and prototypes are made: to be joined before they are read."""
+    keep: bool
+    """What the backward pass could make again is kept for it: there is room."""
 
 
 def law_of(model: FSN, layer: FSNLayer) -> Law:
@@ -111,11 +113,12 @@ def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor] | 
     return None
 
 
-def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | None) -> Pass:
+def prepare(model: FSN, batch: int, length: int, dtype: torch.dtype, key: ops.DropoutKey | None) -> Pass:
     """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
     from ..ops.fused.attention import pack_gates, stack
     from ..ops.fused.common import Aside
     from ..ops.fused.readout import pack_prototypes
+    from ..ops.fused.tiles import KEPT
 
     with torch.no_grad():
         gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
@@ -129,7 +132,17 @@ def prepare(model: FSN, length: int, dtype: torch.dtype, key: ops.DropoutKey | N
         blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
         prototypes = pack_prototypes(model.readout.prototypes, dtype)
     rotary = rotary_tables(model, length)
-    return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside)
+    keep = fields_size(model, batch, length, dtype) <= KEPT
+    return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside, keep)
+
+
+def fields_size(model: FSN, batch: int, length: int, dtype: torch.dtype) -> int:
+    """Bytes of the fields of all layers."""
+    from ..ops.fused.common import padded, round_up
+    from ..ops.fused.tiles import BLOCK
+
+    numbers = sum(2 * layer.kernel.spec.harmonics * padded(model.config.k) for layer in model.stack)
+    return batch * round_up(length, BLOCK) * numbers * dtype.itemsize
 
 
 def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tuple[Tensor, Pass]:
@@ -142,7 +155,7 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tu
     dtype = fused.compute_dtype(model.embedding.phases)
     assert dtype is not None
     with torch.autocast(tokens.device.type, enabled=False):
-        shared = prepare(model, tokens.shape[1], dtype, key)
+        shared = prepare(model, tokens.shape[0], tokens.shape[1], dtype, key)
         table = model.embedding.phases
         learns = torch.is_grad_enabled() and table.requires_grad
         theta, feat = EmbeddingFunction.apply(table, tokens.flatten(), dtype, learns)
@@ -177,19 +190,21 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
         layer.attention_bound.alpha, *shared.rotary, length, law, made, shared.gates,
-        index == len(shared.kernels) - 1,
+        shared.keep or index == len(shared.kernels) - 1,
     )  # fmt: skip
     if index == 0:
         shared.packing.join()
     block = layer.feedforward
     if type(block) is SwiGLU:
-        raw = SwiGLUFunction.apply(copy, block.gate_up, block.bias, block.down, shared.blocks[index])
+        raw = SwiGLUFunction.apply(
+            copy, block.gate_up, block.bias, block.down, shared.blocks[index], shared.keep
+        )
     elif isinstance(block, MeanField):
         raw = MeanFieldFunction.apply(theta, copy, *modes_of(block), shared.blocks[index])
         if block.winding:  # a SwiGLU of a few hidden units
             gate_up = torch.cat((block.winding_gate, block.winding_value))
             raw = raw + SwiGLUFunction.apply(
-                copy, gate_up, block.winding_bias, block.winding_projection, None
+                copy, gate_up, block.winding_bias, block.winding_projection, None, shared.keep
             )
     else:
         with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):

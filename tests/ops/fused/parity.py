@@ -86,14 +86,20 @@ def relative(value: Tensor, reference: Tensor, size: float | None = None) -> flo
 
 
 @contextlib.contextmanager
-def chunks_of(rows: int | None) -> Iterator[None]:
-    """Attention in chunks of so many query rows, to reach the path of long sequences with short ones."""
-    before = tiles.CHUNK
-    tiles.CHUNK = before if rows is None else rows
+def limited(**limits: int | None) -> Iterator[None]:
+    """Other limits in ``tiles``, by name: short sequences go the way of long ones, little memory that of much.
+
+    None leaves a limit as it is.
+    """
+    before = {name.upper(): getattr(tiles, name.upper()) for name in limits}
     try:
+        for name, value in limits.items():
+            if value is not None:
+                setattr(tiles, name.upper(), value)
         yield
     finally:
-        tiles.CHUNK = before
+        for name, size in before.items():
+            setattr(tiles, name, size)
 
 
 def pairs(w: Tensor, there: list[bool]) -> tuple[ops.Pair | None, ops.Pair | None]:
@@ -178,7 +184,7 @@ def attention(
 
     state, feat = features(theta, inputs.dtype)
     made = stack(law, k, *(part if present else None for part, present in zip(w, there, strict=True)))
-    with chunks_of(chunk):
+    with limited(chunk=chunk):
         new, copy = AttentionFunction.apply(
             state, feat, weight, bias, made.w, tau, alpha, *rotary_table(T, rates), T, law, made
         )
@@ -282,7 +288,13 @@ def residual(
 
 
 def swiglu(
-    rows: int, k: int, hidden: int, dtype: str = "float32", device: str = "cpu", seed: int = 0
+    rows: int,
+    k: int,
+    hidden: int,
+    dtype: str = "float32",
+    device: str = "cpu",
+    seed: int = 0,
+    keep: bool = False,
 ) -> Errors:
     """down( SiLU(gate x + b) ⊙ up x )"""
     inputs = Inputs(dtype, device, seed)
@@ -291,7 +303,7 @@ def swiglu(
     bias, bias64 = inputs.leaf("bias", inputs.draw(hidden, scale=0.3))
     down, down64 = inputs.leaf("down", inputs.draw(k, hidden, scale=hidden**-0.5))
     grad = inputs.draw(rows, k)
-    out = SwiGLUFunction.apply(with_ones(x, inputs.dtype), gate_up, bias, down)[:, :k].float()
+    out = SwiGLUFunction.apply(with_ones(x, inputs.dtype), gate_up, bias, down, None, keep)[:, :k].float()
     (out * grad).sum().backward()
     both = x64 @ gate_up64.mT
     gate, up = both.chunk(2, dim=-1)

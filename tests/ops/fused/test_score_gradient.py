@@ -15,9 +15,12 @@ from tests.ops.fused.interpreter import Interpreter
 CASES = [
     {"length": 40, "dtype": "bfloat16", "frame": "co-rotating"},
     {"length": 40, "dtype": "bfloat16", "frame": "rest"},
+    {"length": 40, "dtype": "bfloat16", "frame": "rest", "full": 0},
+    {"length": 200, "dtype": "bfloat16", "frame": "co-rotating"},
+    {"length": 200, "dtype": "bfloat16", "frame": "rest"},
     {"length": 70, "dtype": "bfloat16", "frame": "co-rotating", "chunk": 64},
     {"length": 33, "dtype": "float32", "frame": "co-rotating"},
-    {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "row": 64, "piece": 64},
+    {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "full": 0, "row": 64, "piece": 64},
     {"length": 150, "dtype": "float32", "frame": "rest", "row": 64, "piece": 64, "chunk": 128},
 ]
 
@@ -25,19 +28,17 @@ CASES = [
 def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits: int) -> dict[str, float]:
     """The largest |Σ_u dS_tu| / Σ_u |dS_tu| over rows, when dA is a large constant plus small differences.
 
-    ``limits`` replace CHUNK, ROW and PIECE of the tiles, so that short sequences take the way of long ones.
+    ``limits`` replace those of the tiles, so that short sequences take the way of long ones.
     """
     import torch
 
     from fsn.ops.fused import attention as fused
     from fsn.ops.fused import tiles
     from fsn.ops.fused.common import round_up
+    from tests.ops.fused.parity import limited
 
     kind, kp, batch = getattr(torch, dtype), 16, 2
-    before = {name.upper(): getattr(tiles, name.upper()) for name in limits}
-    for name, value in limits.items():
-        setattr(tiles, name.upper(), value)
-    try:
+    with limited(**limits):
         tp = round_up(length, tiles.BLOCK)
         q, key = (torch.randn(batch * tp, 2 * kp, device=device).to(kind) for _ in range(2))
         law = fused.Law(1, True, True, True, True, frame, False, 1)
@@ -55,9 +56,6 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
             size = rows.abs().sum(-1)
             worst = max(worst, (rows.sum(-1).abs() / size).max().item())
             sizes.append(size.mean().item())
-    finally:
-        for name, value in before.items():
-            setattr(tiles, name, value)
     return {"worst": worst, "size": min(sizes)}
 
 

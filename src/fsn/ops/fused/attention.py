@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +14,17 @@ import triton
 from torch import Tensor
 
 from . import gradients, tiles
-from .attention_backward import field_backward_kernel, prepare_backward_kernel, softmax_backward_kernel
+from .attention_backward import (
+    field_backward_kernel,
+    prepare_backward_kernel,
+    score_gradient_kernel,
+    softmax_backward_kernel,
+)
 from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
-from .couple import MOST, Couple, uncouple
+from .couple import Couple
 from .products import triangle
-from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORES, STRIP, precision, row_tile, row_warps
+from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORE_GRADIENT, SCORES, STRIP, precision, row_tile, row_warps
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -150,10 +156,10 @@ class AttentionFunction(torch.autograd.Function):
             num_warps=row_warps("query_key", bk),
         )  # fmt: skip
         own = torch.empty(4, rows, dtype=torch.float32, device=device)
-        coupling, kept = (
-            Couple(field, theta, law.drift_weight(own), made.constant, length, law.harmonics, law.drift),
-            None,
+        coupling = Couple(
+            field, theta, law.drift_weight(own), made.constant, length, law.harmonics, law.drift
         )
+        kept = None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
             aside.join()
             coupling.add(attention, r0)
@@ -210,16 +216,9 @@ class AttentionFunction(torch.autograd.Function):
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
         if kept is not None:
             with aside:
-                if dtype == torch.float32 or n > MOST:
-                    df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
-                    multiplied = aside.mark()
-                    dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
-                    shares = [dfield]
-                else:
-                    shares, partial = uncouple(
-                        kept, dg, theta, w, da, law.drift_weight(own), length, law.parts, law.drift
-                    )
-                    multiplied = aside.mark()
+                df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
+                multiplied = aside.mark()
+                dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
             aside.wait(made)
             ds = softmax_backward(kept, own[0], dg, field, turn, tau, 0, length, law)
             aside.wait(multiplied)
@@ -236,14 +235,12 @@ class AttentionFunction(torch.autograd.Function):
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
             dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
-            shares = [dfield]
         r = row_tile("prepare_backward", bk)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
-            theta, pre, cos, sin, dq, dkey, shares[0], shares[-1], da, slope, dout, dcast, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, bk, r, len(shares) > 1, *arrives, mode,
-            num_warps=row_warps("prepare_backward", bk),
+            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, dpre, dtheta_in, dtau,
+            rows, length, tp, k, kp, bk, r, *arrives, mode, num_warps=row_warps("prepare_backward", bk),
         )  # fmt: skip
         weights = Aside(device, "weights")
         with weights:
@@ -311,13 +308,32 @@ def attention_chunks(
         yield r0, attention
 
 
+@functools.cache
+def roomy(device: torch.device) -> bool:
+    """Does a multiprocessor's shared memory hold the tiles of :func:`score_gradient_kernel`?"""
+    if device.type != "cuda":
+        return True
+    index = torch.cuda.current_device() if device.index is None else device.index
+    most = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
+    tile = SCORE_GRADIENT
+    return bool(2 * (tile.rows + tile.columns) * tile.inner * tile.stages < most)
+
+
 def softmax_backward(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
     r0: int, length: int, law: Law,
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see."""
-    batch, nr, tp = attention.shape
+    (batch, nr, tp), tile = attention.shape, SCORE_GRADIENT
     last = r0 + nr
+    if attention.dtype == torch.bfloat16 and tp == nr <= tiles.FULL and roomy(attention.device):
+        ds = torch.empty_like(attention)
+        score_gradient_kernel[(tp // tile.rows, batch)](
+            dg, field, attention, own, turn, tau, ds, length, tp, dg.shape[2],
+            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, law.drift,
+            num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+        return ds
     grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
     ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
     single = last <= tiles.ROW

@@ -10,22 +10,111 @@ from .update import incoming
 
 
 @triton.jit
-def attention_tile(
-    a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT: tl.constexpr,
-):  # fmt: skip
-    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see.
-
-    dA is dG·F and the drift's share: below the diagonal in the co-rotating frame, on it at rest.
-    """
-    inside = written & (cols < LAST)[None, :]
-    a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+def with_diagonal(a, grad, cols, rows, own, turn, DRIFT: tl.constexpr):
+    """A with its diagonal, and dA: dG·F with the drift's share, below the diagonal (co-rotating) or on it (at rest)."""
     a = tl.where(cols[None, :] == rows[:, None], own[:, None], a)
-    grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
     if DRIFT == 2:
         grad -= turn[:, None]
     grad = tl.where(cols[None, :] < rows[:, None], grad, 0.0)
     if DRIFT == 1:
         grad = tl.where(cols[None, :] == rows[:, None], turn[:, None], grad)
+    return a, grad
+
+
+@triton.jit
+def score_gradient(a, grad, inv_tau):
+    """dS = A ⊙ (dA − δ) / τ with δ = Σ_u A_tu dA_tu summed from the very numbers used: rows of dS sum to zero.
+
+    Scores may be shifted by a constant per row without any effect; a δ from rounded quantities would push them along
+    that direction, step after step, and nothing would push back.
+    """
+    delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
+    return a * (grad - delta[:, None]) * inv_tau
+
+
+@triton.jit
+def score_gradient_rows(
+    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
+    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """dS of rows that see no column from BN on, and zeros in the BN columns behind."""
+    u = tl.arange(0, BN)
+    c = tl.arange(0, BC)
+    dg = dg_ptr + (batch * TP + rows[:, None]) * C
+    field = field_ptr + (batch * TP + tl.where(u < TP, u, 0)[None, :]) * C
+    acc = tl.zeros((BM, BN), tl.float32)
+    for c0 in range(0, C, BC):
+        here = c0 + c
+        if C % BC == 0:
+            left = tl.load(dg + here[None, :])
+            right = tl.load(field + here[:, None])
+        else:
+            left = tl.load(dg + here[None, :], mask=(here < C)[None, :], other=0.0)
+            right = tl.load(field + here[:, None], mask=(here < C)[:, None], other=0.0)
+        acc = tl.dot(left, right, acc)
+    ok = rows < T
+    turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
+    own = tl.load(own_ptr + batch * T + rows, mask=ok, other=0.0)
+    at = (batch * TP + rows[:, None]) * TP + u[None, :]
+    inside = (u < TP)[None, :]
+    a = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    a, grad = with_diagonal(a, acc, u, rows, own, turn, DRIFT)
+    kind = ds_ptr.dtype.element_ty
+    tl.store(ds_ptr + at, score_gradient(a, grad, inv_tau).to(kind), mask=inside)
+    tl.store(ds_ptr + at + BN, tl.zeros((BM, BN), kind), mask=(BN + u < TP)[None, :])
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def score_gradient_kernel(
+    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr,
+    T, TP,
+    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """dA = dG·Fᵀ and its way through the softmax, for sequences of up to BN tokens: dA never leaves the chip.
+
+    Rows of the first half see half the columns at most, and do half the work. The longest come first.
+
+    dg, field (B·TP, C), a (B, TP, TP) -> ds (B, TP, TP), zeros above the diagonal
+    """
+    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+    batch = tl.program_id(1).to(tl.int64)
+    first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
+    rows = first + tl.arange(0, BM)
+    if first + BM <= BN // 2:
+        score_gradient_rows(
+            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
+            C, BM, BN // 2, BC, DRIFT,
+        )  # fmt: skip
+    else:
+        score_gradient_rows(
+            dg_ptr,
+            field_ptr,
+            a_ptr,
+            own_ptr,
+            turn_ptr,
+            ds_ptr,
+            batch,
+            rows,
+            inv_tau,
+            T,
+            TP,
+            C,
+            BM,
+            BN,
+            BC,
+            DRIFT,
+        )
+
+
+@triton.jit
+def attention_tile(
+    a_ptr, grad_ptr, line, cols, rows, written, own, turn, TP, LAST, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """One tile of A with its diagonal, of dA, and where it lies inside the columns these rows can see."""
+    inside = written & (cols < LAST)[None, :]
+    a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
+    a, grad = with_diagonal(a, grad, cols, rows, own, turn, DRIFT)
     return a, grad, inside
 
 
@@ -34,10 +123,7 @@ def softmax_backward_kernel(
     a_ptr, own_ptr, grad_ptr, turn_ptr, tau_ptr, ds_ptr,
     T, TP, r0, nr, LAST, R: tl.constexpr, BN: tl.constexpr, SINGLE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
-    """dS = A ⊙ (dA − δ) / τ with δ = Σ_u A_tu dA_tu summed from the very numbers used: rows of dS sum to zero.
-
-    Scores may be shifted by a constant per row without any effect; a δ from rounded quantities would push them along
-    that direction, step after step, and nothing would push back.
+    """:func:`score_gradient` of rows whose dA a product has left in memory.
 
     a (B, nr, TP) and grad = dG·Fᵀ (B, nr, LAST) -> ds (B, nr, LAST), zeros above the diagonal
     """
@@ -54,8 +140,7 @@ def softmax_backward_kernel(
     kind = ds_ptr.dtype.element_ty
     if SINGLE:
         a, grad, inside = attention_tile(a_ptr, grad_ptr, line, u, rows, written, own, turn, TP, LAST, DRIFT)
-        delta = tl.sum(a * grad, axis=1) / tl.maximum(tl.sum(a, axis=1), 1e-30)
-        ds = a * (grad - delta[:, None]) * inv_tau
+        ds = score_gradient(a, grad, inv_tau)
         tl.store(ds_ptr + line * LAST + u[None, :], ds.to(kind), mask=inside)
     else:
         total = tl.zeros((R,), tl.float32)
@@ -224,16 +309,16 @@ def field_backward_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
-    dq_ptr, dkey_ptr, dfield_ptr, more_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
+    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
     dpre_ptr, dtheta_ptr, dtau_ptr,
     M, T, TP, k,
     KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
-    HAS_MORE: tl.constexpr, HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
+    HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
 
-    dq, dkey (B·TP, 2KP); dfield and, HAS_MORE, a second share of the fields', da, slope (M, KP); dout (M, KP) and dcast
-    (M, KP + 16), what arrives at the layer's new θ and its copy -> dpre blocks 1 and 2, dtheta (M, KP), and Σ dq·q per
+    dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dout (M, KP) and dcast (M, KP + 16), what arrives at the layer's
+    new θ and its copy -> dpre blocks 1 and 2, dtheta (M, KP), and Σ dq·q per
     program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
@@ -256,8 +341,6 @@ def prepare_backward_kernel(
     da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-    if HAS_MORE:
-        grad += tl.load(more_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     for side in tl.static_range(2):
         if side == 0:
             dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)

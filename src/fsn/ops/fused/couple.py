@@ -1,4 +1,4 @@
-"""The coupling's two large products with what becomes of their results, so that aggregated fields never leave the chip.
+"""The coupling's large product with what becomes of its result, so that aggregated fields never leave the chip.
 
 A field is stored as pairs, real part beside imaginary part: of an accumulator's columns a thread holds two neighbours,
 and so it finds both parts in its own registers when the product is done.
@@ -11,10 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .attention_backward import load_pair
-from .common import COUNTS, apart, beside, math_mode, sincos, tile_of
+from .common import COUNTS, apart, math_mode, sincos, tile_of
 from .products import triangle
-from .tiles import BLOCK, COUPLE, PASS, UNCOUPLE, pass_grid
+from .tiles import BLOCK, COUPLE, PASS, pass_grid
 
 MOST = 3
 """Harmonics whose sums fit into the registers; with more of them the aggregated fields are written down."""
@@ -166,131 +165,3 @@ class Couple:
                 rows, self.length, self.field.shape[1], kp, self.n, *PASS, self.drift, math_mode(self.a.dtype),
             )  # fmt: skip
         return self.a, self.slope
-
-
-@triton.jit
-def shares(
-    pairs, c, s, w_ptr, out_ptr, part, n, cols, N: tl.constexpr, KP: tl.constexpr, HAS_IM: tl.constexpr,
-    KIND: tl.constexpr,
-):  # fmt: skip
-    """P = dF z̄ⁿ for one harmonic and one of the two fields (part 0 or 2): its sum over tokens is written down, and
-    n + 1 times Im P Re w − Re P Im w, what it gives to θ, returned.
-
-    The sum is a product with rows of ones: between threads it would cost many times more. So P is rounded to the
-    compute type, as stored gradients of the fields are.
-    """
-    inside = cols < KP
-    p_im, p_re = pull(pairs, c, s)
-    w_re = load_pair(w_ptr, part, n, cols, inside, N, KP, True)
-    w_im = load_pair(w_ptr, part + 1, n, cols, inside, N, KP, HAS_IM)
-    both = beside(p_re, p_im).to(KIND)
-    ones = tl.full((16, both.shape[0]), 1.0, tl.float32).to(KIND)
-    sums = tl.dot(ones, both)
-    place = tl.program_id(0) * both.shape[1] + tl.arange(0, both.shape[1])
-    out = out_ptr + ((part + place % 2) * N + n) * KP + place // 2
-    top = tl.arange(0, 16) == 0
-    tl.store(out[None, :] + tl.zeros((16, 1), tl.int32), sums, mask=top[:, None] & (place < 2 * KP)[None, :])
-    return (n + 1) * (w_re[None, :] * p_im - w_im[None, :] * p_re)
-
-
-@triton.jit
-def all_shares(
-    g1, g2, g3, theta, keep, w_ptr, out_ptr, part, cols,
-    N: tl.constexpr, KP: tl.constexpr, HAS_IM: tl.constexpr, KIND: tl.constexpr, MATH: tl.constexpr,
-):  # fmt: skip
-    """:func:`shares` of all harmonics: what one field gives to the phases ``theta``; nothing where ``keep`` is zero."""
-    s1, c1 = sincos(theta, MATH)
-    c, s = c1 * keep, s1 * keep
-    grad = shares(g1, c, s, w_ptr, out_ptr, part, 0, cols, N, KP, HAS_IM, KIND)
-    if N > 1:
-        c, s = c * c1 - s * s1, s * c1 + c * s1
-        grad += shares(g2, c, s, w_ptr, out_ptr, part, 1, cols, N, KP, HAS_IM, KIND)
-    if N > 2:
-        c, s = c * c1 - s * s1, s * c1 + c * s1
-        grad += shares(g3, c, s, w_ptr, out_ptr, part, 2, cols, N, KP, HAS_IM, KIND)
-    return grad
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def uncouple_kernel(
-    a_ptr, dg_ptr, theta_ptr, w_ptr, da_ptr, weight_ptr, here_ptr, next_ptr, partial_ptr,
-    T, TP,
-    KP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
-    HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
-    DRIFT: tl.constexpr, MATH: tl.constexpr,
-):  # fmt: skip
-    """dF = Aᵀ dG, and at once what it means for the phases and for the coefficients, N ≤ 3 harmonics.
-
-    F_u holds θ_u through w0 and θ_{u+1} through w1. With P0 = dF_u z̄_uⁿ and P1 = dF_u z̄_{u+1}ⁿ: dw0⁽ⁿ⁾ = Σ_u P0 and
-    dw1⁽ⁿ⁾ = Σ_u P1; to θ_u goes Σ_n n (Im P0 Re w0 − Re P0 Im w0), to θ_{u+1} the same of P1 and w1.
-
-    a (B, TP, TP), dg (B, TP, N, KP, 2), theta, da (B·T, KP), weight (B·T,) of the drift -> here, next (B·T, KP), and
-    partial (B·TP / BM, 4N + 1, KP): sums for w0 re, im, w1 re, im, and for the drift's constant.
-    """
-    first = tl.program_id(1) * BM
-    batch = tl.program_id(2).to(tl.int64)
-    rows = first + tl.arange(0, BM)
-    inner = tl.arange(0, BK)
-    pairs = tl.program_id(0) * (2 * BC) + tl.arange(0, 2 * BC)
-    wide: tl.constexpr = 2 * N * KP
-    some = (pairs < 2 * KP)[None, :]
-    a = a_ptr + batch * TP * TP + rows[None, :]
-    dg = dg_ptr + batch * TP * wide + pairs[None, :]
-    g1 = tl.zeros((BM, 2 * BC), tl.float32)
-    g2 = tl.zeros((BM, 2 * BC), tl.float32)
-    g3 = tl.zeros((BM, 2 * BC), tl.float32)
-    for t in range(first, TP, BK):
-        left = tl.trans(tl.load(a + (t + inner)[:, None] * TP))
-        line = dg + (t + inner)[:, None] * wide
-        g1 = tl.dot(left, tl.load(line, mask=some, other=0.0), g1)
-        if N > 1:
-            g2 = tl.dot(left, tl.load(line + 2 * KP, mask=some, other=0.0), g2)
-        if N > 2:
-            g3 = tl.dot(left, tl.load(line + 4 * KP, mask=some, other=0.0), g3)
-    cols = tl.program_id(0) * BC + tl.arange(0, BC)
-    inside = cols < KP
-    ok = rows < T
-    mask = ok[:, None] & inside[None, :]
-    token = batch * T + rows
-    narrow = token[:, None] * KP + cols[None, :]
-    out = partial_ptr + (batch * tl.num_programs(1) + tl.program_id(1)) * ((4 * N + 1) * KP)
-    kind: tl.constexpr = here_ptr.dtype.element_ty
-    if HAS0:
-        theta = tl.load(theta_ptr + narrow, mask=mask, other=0.0)
-        keep = tl.where(ok, 1.0, 0.0)[:, None]
-        grad = all_shares(g1, g2, g3, theta, keep, w_ptr, out, 0, cols, N, KP, HAS0I, kind, MATH)
-        tl.store(here_ptr + narrow, grad.to(kind), mask=mask)
-    if HAS1:
-        follows = rows + 1 < T
-        there = follows[:, None] & inside[None, :]
-        theta = tl.load(theta_ptr + narrow + KP, mask=there, other=0.0)
-        keep = tl.where(follows, 1.0, 0.0)[:, None]
-        grad = all_shares(g1, g2, g3, theta, keep, w_ptr, out, 2, cols, N, KP, HAS1I, kind, MATH)
-        tl.store(next_ptr + narrow + KP, grad.to(kind), mask=there)
-        if first == 0:
-            tl.store(next_ptr + batch * T * KP + cols, tl.zeros((BC,), kind), mask=inside)
-    if DRIFT:
-        weight = tl.load(weight_ptr + token, mask=ok, other=0.0)
-        if DRIFT == 2:
-            weight = -weight
-        da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-        tl.store(out + 4 * N * KP + cols, tl.sum(da * weight[:, None], axis=0), mask=inside)
-
-
-def uncouple(
-    attention: Tensor, dg: Tensor, theta: Tensor, w: Tensor, da: Tensor, weight: Tensor, length: int,
-    parts: tuple[bool, bool, bool, bool], drift: int,
-) -> tuple[list[Tensor], Tensor]:  # fmt: skip
-    """attention (B, TP, TP), dg (B, TP, 2N·KP) -> shares of dθ, one (M, KP) for each field, and partial sums for the
-    coefficients (blocks, 4N + 1, KP)."""
-    (batch, tp, _), tile = dg.shape, UNCOUPLE
-    kp, n = da.shape[1], w.shape[1]
-    block = tile.rows if tp % tile.rows == 0 else BLOCK
-    here, following = torch.empty_like(da), torch.empty_like(da)
-    partial = torch.empty(batch * tp // block, 4 * n + 1, kp, dtype=torch.float32, device=da.device)
-    uncouple_kernel[(triton.cdiv(kp, tile.columns), tp // block, batch)](
-        attention, dg, theta, w, da, weight, here, following, partial,
-        length, tp, kp, n, block, tile.columns, tile.inner, *parts, drift, math_mode(da.dtype),
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    return [share for share, there in ((here, parts[0]), (following, parts[2])) if there], partial

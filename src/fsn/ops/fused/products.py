@@ -1,7 +1,7 @@
 """Products with a lower triangular matrix, or some of its rows, that do not multiply its zeros.
 
-The library's batched product does the whole square, and for shapes like these starts with a memset that stalls the
-stream for longer than the zeros cost.
+The library's batched product does the whole square. For sequences of up to ``tiles.FULL`` tokens it is faster all the
+same, and used.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import tiles
 from .common import COUNTS, mm
 from .tiles import BLOCK, TRIANGLE
 
@@ -68,6 +69,8 @@ def triangle(a: Tensor, x: Tensor, out: Tensor, r0: int = 0, transposed: bool = 
         else:
             out[:, r0:last] = mm(a[:, :, :last], x[:, :last])
         return out
+    if rows == length <= tiles.FULL:
+        return torch.bmm(a.transpose(1, 2) if transposed else a, x, out=out)
     tile = TRIANGLE
     block = tile.rows if rows % tile.rows == 0 else BLOCK
     grid = (triton.cdiv(columns, tile.columns), (last if transposed else rows) // block, batch)

@@ -73,17 +73,19 @@ def middle_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def middle_backward_kernel(
-    gu_ptr, dout_ptr, dgu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr,
+    gu_ptr, dout_ptr, dgu_ptr, out_ptr, M,
+    HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, AGAIN: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """dout (M, HP) -> dgu (M, 2HP), and what the forward pass had in the middle, (M, HP), once more"""
+    """dout (M, HP) -> dgu (M, 2HP), and AGAIN what the forward pass had in the middle, (M, HP)"""
     rows, cols, mask = tile_of(M, HP, BR, BH)
     src = rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
     dout = tl.load(dout_ptr + rows[:, None] * HP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     dgate, dup = swiglu_backward(gate, up, dout, MATH)
-    out = swiglu(gate, up, MATH).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
+    if AGAIN:
+        out = swiglu(gate, up, MATH).to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
     tl.store(dgu_ptr + src, dgate.to(dgu_ptr.dtype.element_ty), mask=mask)
     tl.store(dgu_ptr + src + HP, dup.to(dgu_ptr.dtype.element_ty), mask=mask)
 
@@ -108,13 +110,13 @@ def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return gu, out
 
 
-def through_middle(dy: Tensor, w: Tensor, gu: Tensor) -> tuple[Tensor, Tensor]:
-    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), which nobody kept"""
+def through_middle(dy: Tensor, w: Tensor, gu: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), made again if nobody kept it"""
     rows, hp = gu.shape[0], gu.shape[1] // 2
     dmiddle, dgu = mm(dy, w[:, :hp]), torch.empty_like(gu)
-    middle = torch.empty_like(dmiddle)
+    middle = torch.empty_like(dmiddle) if kept is None else kept
     middle_backward_kernel[pass_grid(rows, hp)](
-        gu, dmiddle, dgu, middle, rows, hp, *PASS, math_mode(gu.dtype)
+        gu, dmiddle, dgu, middle, rows, hp, *PASS, kept is None, math_mode(gu.dtype)
     )
     return dgu, middle
 
@@ -129,7 +131,10 @@ def pack_swiglu(gate_up: Tensor, bias: Tensor, down: Tensor, dtype: torch.dtype)
 
 
 class SwiGLUFunction(torch.autograd.Function):
-    """x (M, NP + 16) in the compute type, with its column of ones -> (M, OP) in the compute type."""
+    """x (M, NP + 16) in the compute type, with its column of ones -> (M, OP) in the compute type.
+
+    ``keep``: what is in the middle is kept for the backward pass, not made again.
+    """
 
     @staticmethod
     def forward(
@@ -139,18 +144,19 @@ class SwiGLUFunction(torch.autograd.Function):
         bias: Tensor,
         down: Tensor,
         packed: tuple[Tensor, Tensor] | None = None,
+        keep: bool = False,
     ) -> Tensor:
         w1, w2 = pack_swiglu(gate_up, bias, down, x.dtype) if packed is None else packed
         gu, middle = gate_and_up(x, w1)
-        ctx.save_for_backward(x, w1, w2, gu, gate_up, bias, down)
+        ctx.save_for_backward(x, w1, w2, gu, middle if keep else None, gate_up, bias, down)
         return mm(middle, w2[:, : middle.shape[1]].t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         dy = grads[0].contiguous()
-        x, w1, w2, gu, gate_up, bias, down = ctx.saved_tensors
+        x, w1, w2, gu, kept, gate_up, bias, down = ctx.saved_tensors
         hidden, hp, wide = gate_up.shape[0] // 2, gu.shape[1] // 2, x.shape[1] - ONES
-        dgu, middle = through_middle(dy, w2, gu)
+        dgu, middle = through_middle(dy, w2, gu, kept)
         weights = Aside(x.device, "weights")
         with weights:
             ddown, _ = settle(
@@ -161,4 +167,4 @@ class SwiGLUFunction(torch.autograd.Function):
             )
         dx = mm(dgu, w1)
         release(weights, (dy, middle, dgu, x), (dgate_up, dbias, ddown))
-        return dx, dgate_up, dbias, ddown, None
+        return dx, dgate_up, dbias, ddown, None, None

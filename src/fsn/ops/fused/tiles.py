@@ -11,6 +11,8 @@ import torch
 
 BLOCK = 64
 """Sequences are padded to a multiple of this inside the attention kernels, so that their products need no masks."""
+KEPT = 1 << 30
+"""Bytes of fields that all layers together may keep for the backward pass; above that each layer makes them again."""
 CHUNK = 1024
 """Longer sequences take this many query rows at a time: attention is (B, 1024, T), never (B, T, T)."""
 
@@ -35,9 +37,13 @@ LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 
 """Rows of up to 256 columns in one piece, longer ones column by column."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
-COUPLE = Tile(64, 32, 16, 4, 4)
+COUPLE = Tile(64, 32, 16, 4, 3)
 """The same with what becomes of the result: rows, tokens at a time, phases."""
-UNCOUPLE = Tile(64, 32, 16, 4, 4)
+FULL = 256
+"""Sequences up to this long are not cut: the library multiplies them in full, zeros above the diagonal and all (25 µs
+against 29), and a row of the softmax's gradient stays on the chip."""
+SCORE_GRADIENT = Tile(64, 64, FULL, 8, 4)
+"""The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_WIDEST = 512
@@ -62,7 +68,7 @@ STRIP = Strip(32, 64, 1, 4)
 
 ROWS = {
     "query_key": (512, 2),
-    "update": (256, 1),
+    "update": (512, 2),
     "residual": (512, 2),
     "update_backward": (256, 1),
     "prepare_backward": (256, 2),
