@@ -341,15 +341,18 @@ def prepare_backward_kernel(
     da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
+    gates = rows[:, None] * (3 * KP) + cols[None, :]
+    raw_q = tl.load(pre_ptr + gates, mask=mask, other=0.0)
+    dcos_q = tl.load(dq_ptr + src, mask=mask, other=0.0)
+    dsin_q = tl.load(dq_ptr + src + KP, mask=mask, other=0.0)
+    raw_key = tl.load(pre_ptr + gates + KP, mask=mask, other=0.0)  # all before anything is stored
+    dcos_key = tl.load(dkey_ptr + src, mask=mask, other=0.0)
+    dsin_key = tl.load(dkey_ptr + src + KP, mask=mask, other=0.0)
     for side in tl.static_range(2):
         if side == 0:
-            dc = tl.load(dq_ptr + src, mask=mask, other=0.0).to(tl.float32)
-            ds = tl.load(dq_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
+            raw, dc, ds = raw_q.to(tl.float32), dcos_q.to(tl.float32), dsin_q.to(tl.float32)
         else:
-            dc = tl.load(dkey_ptr + src, mask=mask, other=0.0).to(tl.float32)
-            ds = tl.load(dkey_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
-        gates = rows[:, None] * (3 * KP) + side * KP + cols[None, :]
-        raw = tl.load(pre_ptr + gates, mask=mask, other=0.0).to(tl.float32)
+            raw, dc, ds = raw_key.to(tl.float32), dcos_key.to(tl.float32), dsin_key.to(tl.float32)
         positive, rise = softplus_and_slope(raw, MATH)
         positive = tl.where(real, positive, 0.0)
         mean = tl.sum(positive, axis=1) / k
@@ -359,7 +362,7 @@ def prepare_backward_kernel(
         through_mean = tl.where(mean > 1e-6, along / k, 0.0)
         grad += (positive * scale[:, None]) * (ds * cphi - dc * sphi)
         draw = tl.where(real, (dgate - through_mean[:, None]) * (rise * scale[:, None]), 0.0)
-        tl.store(dpre_ptr + gates, draw.to(dpre_ptr.dtype.element_ty), mask=mask)
+        tl.store(dpre_ptr + gates + side * KP, draw.to(dpre_ptr.dtype.element_ty), mask=mask)
         if side == 0:
             tl.store(dtau_ptr + pid, tl.sum(tl.where(row_ok, along, 0.0), axis=0))
     tl.store(dtheta_ptr + narrow, grad, mask=mask)

@@ -44,10 +44,12 @@ def query_key_kernel(
     out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
     raw = pre_ptr + rows[:, None] * (3 * KP) + cols[None, :]
     kind = q_ptr.dtype.element_ty
-    gate = gate_row(tl.load(raw, mask=mask, other=0.0).to(tl.float32), real, k, MATH)
+    raw_q = tl.load(raw, mask=mask, other=0.0)
+    raw_key = tl.load(raw + KP, mask=mask, other=0.0)  # before anything is stored: both are on their way at once
+    gate = gate_row(raw_q.to(tl.float32), real, k, MATH)
     tl.store(q_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(q_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
-    gate = gate_row(tl.load(raw + KP, mask=mask, other=0.0).to(tl.float32), real, k, MATH)
+    gate = gate_row(raw_key.to(tl.float32), real, k, MATH)
     tl.store(key_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(key_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
 

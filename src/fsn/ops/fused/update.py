@@ -1,6 +1,8 @@
 """The bounded residual update, with or without the value gate, and its backward passes.
 
-One program handles R tokens; the sum over tokens that makes the gradient of α leaves as one number per program.
+One program handles R tokens; the sum over tokens that makes the gradient of α leaves as one number per program. Kernels
+here load all they need before they store anything: no compiler moves a load across a store that might be to the same
+place, and a row that is read in two goes waits for memory twice.
 """
 
 from __future__ import annotations
@@ -201,10 +203,10 @@ def residual_backward_kernel(
     grad = incoming(
         dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, KP, HAS_DTHETA, HAS_DFEAT, False
     )
-    if WRITE:
-        tl.store(dout_ptr + rows[:, None] * KP + cols[None, :], grad, mask=mask)
     alpha, sign = load_alpha(alpha_ptr, BOUND)
     x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    if WRITE:
+        tl.store(dout_ptr + rows[:, None] * KP + cols[None, :], grad, mask=mask)
     x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
     dx, da = bound_backward(x, grad, alpha, BOUND, MATH)
     dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
@@ -244,6 +246,9 @@ def coupling_update_backward_kernel(
     )
     a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
+    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
+    if DRIFT:
+        constant = tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)
     gate = tl.where(mask, gate, 0.0)
     dx, da_row = bound_backward(a * gate, grad, alpha, BOUND, MATH)
     if BOUND:
@@ -261,9 +266,7 @@ def coupling_update_backward_kernel(
     tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=mask)
     da = da.to(tl.float32)
     if DRIFT:
-        constant = tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)
         tl.store(turn_ptr + rows, tl.sum(da * constant[None, :], axis=1), mask=row_ok)
-    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     s1, c1 = sincos(th, MATH)
     c, s = c1, s1
     pairs = tl.arange(0, 2 * BK)
