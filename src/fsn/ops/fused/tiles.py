@@ -70,9 +70,9 @@ ROWS = {
     "query_key": (512, 2),
     "update": (512, 2),
     "residual": (512, 2),
-    "update_backward": (256, 1),
+    "update_backward": (256, 2),
     "prepare_backward": (256, 2),
-    "residual_backward": (256, 1),
+    "residual_backward": (512, 2),
 }
 """Row kernels: elements a program handles, and its warps, for rows of up to 256 elements."""
 
