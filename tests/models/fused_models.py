@@ -250,6 +250,27 @@ def same_bits(
     }
 
 
+def saved(family: str, kept: int | None = None, T: int = 12, **overrides: Any) -> dict[str, int]:
+    """Bytes that a forward pass in bfloat16 keeps for the backward pass, and bytes of the fields of all its layers."""
+    model = build(family, "cpu", **overrides)
+    assert isinstance(model, FSN)
+    tokens, targets = text(2, T, "cpu")
+    storages: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with path("fused"), limited(kept=kept), torch.autocast("cpu", torch.bfloat16), hooks:
+        losses = model.loss(tokens, targets)
+    assert losses.requires_grad
+    return {
+        "saved": sum(storages.values()),
+        "fields": fused.fields_size(model, 2, T, torch.bfloat16),
+    }
+
+
 def written(
     family: str, dtype: str = "float32", device: str = "cpu", lag: str | None = None, **overrides: Any
 ) -> dict[str, Any]:

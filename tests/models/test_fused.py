@@ -105,6 +105,23 @@ def test_what_is_not_kept_is_made_again_bit_by_bit(interpreter: Interpreter, fam
     assert again["filled"] > 20 and not again["different"] and not again["not finite"]
 
 
+def test_fields_are_kept_while_there_is_room(interpreter: Interpreter) -> None:
+    arguments = {"family": "fsn", "k": 9, "layers": 3}
+    plenty = interpreter(f"{MODELS}:saved", **arguments)
+    fields = plenty["fields"]
+    assert interpreter(f"{MODELS}:saved", kept=fields, **arguments) == plenty
+    less = interpreter(f"{MODELS}:saved", kept=fields - 1, **arguments)
+    # The last layer keeps its fields in any case: its backward pass comes first. Middles go with the others' fields.
+    assert plenty["saved"] - less["saved"] > fields * 2 / 3
+
+
+def test_nothing_left_unwritten_above_the_diagonal(interpreter: Interpreter) -> None:
+    """Two blocks of rows, the second longer than half a row: both ways through the softmax's gradient."""
+    arguments = {"family": "fsn", "T": 200, "k": 3, "layers": 1, "batch": 1, "dtype": "bfloat16"}
+    again = interpreter(f"{MODELS}:same_bits", poisoned=True, **arguments)
+    assert not again["different"] and not again["not finite"]
+
+
 def test_nothing_left_unwritten_between_chunks(interpreter: Interpreter) -> None:
     arguments = {"family": "fsn-literal", "T": 130, "k": 3, "layers": 1, "batch": 1, "chunk": 64}
     again = interpreter(f"{MODELS}:same_bits", poisoned=True, **arguments)

@@ -45,9 +45,7 @@ def query_key_kernel(
     raw = pre_ptr + rows[:, None] * (3 * KP) + cols[None, :]
     kind = q_ptr.dtype.element_ty
     raw_q = tl.load(raw, mask=mask, other=0.0)
-    raw_key = tl.load(
-        raw + KP, mask=mask, other=0.0
-    )  # before anything is stored: both are on their way at once
+    raw_key = tl.load(raw + KP, mask=mask, other=0.0)
     gate = gate_row(raw_q.to(tl.float32), real, k, MATH)
     tl.store(q_ptr + out, (gate * cphi).to(kind), mask=wide)
     tl.store(q_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
