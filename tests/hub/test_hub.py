@@ -181,6 +181,39 @@ def test_labels_give_the_loss_and_gradients(exported: dict[str, Path]) -> None:
     torch.testing.assert_close(padded.loss, found.loss)
 
 
+def test_the_librarys_own_trainer(exported: dict[str, Path], tmp_path: Path) -> None:
+    """Fine-tuning as everybody does it: the loss falls, and a checkpoint goes on to where an uninterrupted run ends."""
+    pytest.importorskip("accelerate")
+    _, tokenizer = load(exported["fsn"])
+    text = "the phase of the kernel the lag of a field " * 40
+    tokens = tokenizer(text)["input_ids"]
+    pieces = [{"input_ids": tokens[i : i + 32]} for i in range(0, len(tokens) - 32, 32)]
+
+    def trainer(folder: Path) -> Any:
+        options = transformers.TrainingArguments(
+            str(folder), max_steps=6, save_steps=3, learning_rate=2e-2, gradient_accumulation_steps=2,
+            per_device_train_batch_size=4, report_to=[], use_cpu=True, disable_tqdm=True,
+        )  # fmt: skip
+        return transformers.Trainer(
+            load(exported["fsn"])[0],
+            options,
+            train_dataset=pieces,
+            eval_dataset=pieces[:8],
+            data_collator=transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False),
+        )
+
+    whole = trainer(tmp_path)
+    before = whole.evaluate()["eval_loss"]
+    whole.train()
+    assert whole.evaluate()["eval_loss"] < before - 0.1
+    resumed = trainer(tmp_path)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    ended, expected = resumed.model.state_dict(), whole.model.state_dict()
+    assert all(torch.equal(ended[name], value) for name, value in expected.items())
+    again, _ = load(tmp_path / "checkpoint-6")
+    assert all(torch.equal(again.state_dict()[name], value) for name, value in expected.items())
+
+
 def test_without_importing_anything_of_ours(exported: dict[str, Path]) -> None:
     """``trust_remote_code`` finds the model through the file that the export wrote."""
     script = (
