@@ -62,7 +62,7 @@ def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, 
     page = written[0].read_text("utf-8")
     assert page.startswith("# fsn-1m\n") and all(f.title in page for f in found)
     drawn = re.findall(r"\]\((.+?\.svg)\)", page)
-    assert {"coupling.svg", "coupling-history.svg", "lesions.svg", "states.svg"} == set(drawn)
+    assert {"coupling.svg", "coupling-history.svg", "lesions.svg", "looks.svg", "states.svg"} == set(drawn)
     assert all((tmp_path / "out" / name).is_file() for name in drawn)
 
 
@@ -93,9 +93,19 @@ def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Pa
 def test_a_transformer_is_asked_for_what_it_has(
     runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path
 ) -> None:
-    assert applicable(runs[1]) == ["depth", "states"]
+    assert applicable(runs[1]) == ["depth", "looks", "states"]
     found = inspect_run(runs[1], corpus, windows=8, cache=str(tmp_path))
-    assert [f.part for f in found] == ["depth", "states"]
+    assert [f.part for f in found] == ["depth", "looks", "states"]
+
+
+def test_where_both_runs_look(runs: tuple[Run, Run], corpus: Corpus) -> None:
+    (alone,) = inspect_run(runs[0], corpus, parts=("looks",))
+    (both,) = inspect_run(runs[0], corpus, parts=("looks",), against=runs[1])
+    mine = [row for row in both.tables["looks"].rows if row["model"] == "fsn-1m"]
+    assert mine == list(alone.tables["looks"].rows) and len(both.tables["looks"]) == 2 * len(mine)
+    assert "transformer-1m" in both.about and "transformer-1m" not in alone.about
+    (same,) = inspect_run(runs[0], corpus, parts=("looks",), against=runs[0])
+    assert {row["model"] for row in same.tables["looks"].rows} == {"fsn-1m", "fsn-1m (other)"}
 
 
 def test_lesions_side_by_side(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from fsn.errors import UserError
 from fsn.measure import kernel, margins, plots, synchronization, tables, wallclock
+from fsn.measure.looks import OFFSETS, Looks
 from fsn.measure.plots import style
 from tests.measure.example_runs import made_up_run
 from tests.small import random_tokens, small
@@ -49,6 +50,10 @@ def distance_table() -> tables.Table:
         for j, d in enumerate(("1–15", "16–31", "32–63"))
     ]
     return tables.Table(("bin", "distance", "tokens", "margin", "low", "high", "loss"), rows)
+
+
+def look_of(name: str) -> Looks:
+    return Looks(name, OFFSETS, np.linspace(0.0, 0.3, 28).reshape(4, 7), 2.0, 1.0)
 
 
 def lesion_table() -> tables.Table:
@@ -104,6 +109,7 @@ FIGURES: dict[str, Callable[[str], Any]] = {
         {"FSN": scales(1)[0].curves}, s, published={"FSN": (2, 1.6, 0.01)}
     ),
     "lesions": lambda s: plots.lesions(lesion_table(), s),
+    "looks": lambda s: plots.looks([look_of("FSN"), look_of("transformer")], s),
     "profiles": lambda s: plots.depth_profiles(profiles(), s),
 }
 

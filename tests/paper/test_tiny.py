@@ -31,6 +31,7 @@ FIGURES = (
     "coupling",
     "coupling-history",
     "lesions",
+    "looks",
     "wall-clock",
     "synchronization",
 )

@@ -4,6 +4,7 @@
   ahead, by the length of the earlier match a target continues
 - :mod:`~fsn.measure.kernel`: the trained kernel as coupling functions
 - :mod:`~fsn.measure.lesions`: what a field of a layer does, by taking it out
+- :mod:`~fsn.measure.looks`: where attention goes when a text says something again
 - :mod:`~fsn.measure.synchronization`: do token states come to agree through depth?
 - :mod:`~fsn.measure.wallclock`, :mod:`~fsn.measure.efficiency`, :mod:`~fsn.measure.pace`, :mod:`~fsn.measure.health`:
   time to a target loss, speed and memory, epochs that shared their device, failed runs
@@ -37,6 +38,7 @@ from fsn.measure.kernel import (
     through_training,
 )
 from fsn.measure.lesions import lesion_table, without_field
+from fsn.measure.looks import Looks, look, said_again
 from fsn.measure.losses import battery_losses, per_token_losses, run_losses
 from fsn.measure.margins import (
     DepthCurve,
@@ -66,6 +68,7 @@ __all__ = [
     "Finding",
     "Interval",
     "KernelReading",
+    "Looks",
     "SeedSummary",
     "Table",
     "TargetLoss",
@@ -99,6 +102,7 @@ __all__ = [
     "label_split",
     "lesion_table",
     "load_runs",
+    "look",
     "loss_at",
     "loss_table",
     "margin_table",
@@ -112,6 +116,7 @@ __all__ = [
     "read_kernel",
     "recombined",
     "run_losses",
+    "said_again",
     "seed_summary",
     "thinned",
     "through_training",

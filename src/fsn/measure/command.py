@@ -24,7 +24,7 @@ def inspect(
     out: Path | None = None,
     device: str = "auto",
 ) -> None:
-    """Look inside a run: its coupling functions, its loss by copy depth, what each field does, its states.
+    """Look inside a run: its coupling functions, its loss by copy depth, what each field does, where it looks.
 
     For example:
       fsn inspect runs/fsn-seed0
@@ -36,7 +36,7 @@ def inspect(
     Args:
         run: The run folder, finished or not.
         against: Another run on the same text; then also where the first is ahead of it.
-        parts: What to look at: coupling, depth, lesions, states.
+        parts: What to look at: coupling, depth, lesions, looks (attention when a text repeats itself), states.
         windows: How many validation windows to read.
         which: The weights of the best epoch, or the last ones saved.
         corpus: Where the text is now, if the run's corpus was a path that has moved.
@@ -51,7 +51,7 @@ def inspect(
         seen, text, against=other, which=which, parts=chosen, windows=windows, device=choose_device(device)
     )
     for finding in found:
-        for name in ("depth", "lesions"):
+        for name in ("depth", "lesions", "looks"):
             if name in finding.tables:
                 print(f"\n{finding.title}\n\n{shown(name, finding.tables[name]).to_markdown()}", end="")
     left = [part for part in parts if part not in chosen]

@@ -21,6 +21,7 @@ from fsn.io import write_text_atomic
 from fsn.measure.copy_depth import Battery, battery, label_corpus
 from fsn.measure.kernel import read_kernel, thinned, through_training
 from fsn.measure.lesions import lesion_table
+from fsn.measure.looks import look, said_again
 from fsn.measure.losses import battery_losses
 from fsn.measure.margins import depth_losses, family_table, margin_table
 from fsn.measure.runs import check_comparable, check_corpus
@@ -32,11 +33,12 @@ from fsn.train.run import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Part = Literal["coupling", "depth", "lesions", "states"]
-PARTS: tuple[Part, ...] = ("coupling", "depth", "lesions", "states")
+Part = Literal["coupling", "depth", "lesions", "looks", "states"]
+PARTS: tuple[Part, ...] = ("coupling", "depth", "lesions", "looks", "states")
 OF_COUPLING = ("coupling", "lesions")
 """What only models of the FSN family have."""
 STATE_WINDOWS = 16
+PASSAGES = 64
 RESAMPLES = 2000
 
 Draw = Callable[[Any, str], "Figure"]
@@ -93,6 +95,7 @@ def inspect_run(
         "coupling": lambda: _coupling(run, model),
         "depth": lambda: _depth(run, model, corpus, targets(), against, device),
         "lesions": lambda: _lesions(model, corpus, targets(), device),
+        "looks": lambda: _looks(run, model, corpus, against, device),
         "states": lambda: _states(run, model, corpus, device),
     }
     return [look() for part, look in looks.items() if part in chosen]
@@ -116,6 +119,11 @@ def _coupling(run: Run, model: LanguageModel) -> Finding:
     )
 
 
+def other_name(run: Run, against: Run) -> str:
+    """What the second run is called beside the first."""
+    return against.name if against.name != run.name else f"{against.name} (other)"
+
+
 def _depth(
     run: Run,
     model: LanguageModel,
@@ -135,7 +143,7 @@ def _depth(
             "depth", "Loss by copy depth", about, {"depth": depth_losses({run.name: ours}, targets)}
         )
     check_comparable([run, against])
-    other = against.name if against.name != run.name else f"{against.name} (other)"
+    other = other_name(run, against)
     theirs = measure(against, against.load_model("best", device))
     margins = margin_table({run.name: ours}, theirs, targets, resamples=RESAMPLES)
     families = family_table(margins, {run.name: [run.name]})
@@ -158,6 +166,27 @@ def _lesions(model: LanguageModel, corpus: Corpus, targets: Battery, device: str
         "again.",
         {"lesions": table},
         {"lesions": lambda plots, surface: plots.lesions(table, surface)},
+    )
+
+
+def _looks(
+    run: Run, model: LanguageModel, corpus: Corpus, against: Run | None, device: str | torch.device
+) -> Finding:
+    windows, period = said_again(corpus.valid, run.recipe.length, PASSAGES)
+    seen = [look(model, windows, period, run.name)]
+    if against is not None:
+        theirs = look(against.load_model("best", device), windows, period, other_name(run, against))
+        seen.append(theirs)
+    bits = "; ".join(f"{found.name} {found.first:.3f}, then {found.second:.3f}" for found in seen)
+    columns = seen[0].table().columns
+    formats = dict.fromkeys(columns[2:], ".3f")
+    return Finding(
+        "looks",
+        "Where it looks when a text says something again",
+        "Mean attention from a passage said a second time to the places around the same one in its first saying, by "
+        f"layer. Bits a symbol the first and the second time: {bits}.",
+        {"looks": Table(columns, [row for found in seen for row in found.table().rows], formats)},
+        {"looks": lambda plots, surface: plots.looks(seen, surface)},
     )
 
 

@@ -10,6 +10,7 @@ from fsn.measure.plots.copy_depth import depth_bars, depth_curves, depth_distanc
 from fsn.measure.plots.curves import loss_curves, wallclock
 from fsn.measure.plots.kernel import coupling, coupling_history
 from fsn.measure.plots.lesions import lesions
+from fsn.measure.plots.looks import looks
 from fsn.measure.plots.states import depth_profiles
 from fsn.measure.plots.style import save
 
@@ -21,6 +22,7 @@ __all__ = [
     "depth_distance",
     "depth_profiles",
     "lesions",
+    "looks",
     "loss_curves",
     "save",
     "wallclock",
