@@ -260,6 +260,12 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"], "it copies"
     assert shown["cut"]["second"] > 0.8 * shown["cut"]["first"], "and with that field gone it does not"
     assert shown["cut"]["first"] < 1.2 * shown["fsn"]["first"], "though it still knows its language"
+    looks = found["snippet"]["looks"]
+    assert looks["fsn"]["place"][1] > 0.1 > 0.01 > looks["fsn"]["next"][1], "the FSN looks at the place"
+    assert looks["transformer"]["next"][1] > 0.2 > 0.05 > looks["transformer"]["place"][1], (
+        "the other past it"
+    )
+    assert "on what came next" in demo.html and "the very place" in " ".join(demo.printed.split())
     assert f"{found['models'][0]['bits']:.4f} bits per character" in demo.html
     assert "FSN at full size" in demo.printed and "no longer copy" in " ".join(demo.printed.split())
 

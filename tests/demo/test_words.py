@@ -133,10 +133,17 @@ def grown_up(ours: list[float], theirs: list[float], cut: tuple[float, float]) -
 
     curve, target = Curve("fsn", np.arange(1.0, len(ours) + 1), np.array(ours)), theirs[-1]
     return {
-        "models": [{"key": "fsn", "bits": ours[-1]}, {"key": "transformer", "bits": target}],
+        "models": [
+            {"key": "fsn", "name": "FSN", "bits": ours[-1]},
+            {"key": "transformer", "name": "transformer", "bits": target},
+        ],
         "crossing": {"epoch": curve.crossing(target), "ratio": curve.time_to(target) / len(theirs)},
         "snippet": {
             "models": {"fsn": said(3.0, 1.0), "transformer": said(3.0, 1.1), "cut": said(*cut)},
+            "looks": {
+                "fsn": {"place": (4, 0.19), "next": (2, 0.01)},
+                "transformer": {"place": (1, 0.02), "next": (3, 0.33)},
+            },
         },
     }
 
@@ -145,6 +152,12 @@ def test_full_size_ends_are_said_whoever_is_ahead() -> None:
     ahead = words.ends(grown_up([1.7, 1.6, 1.59], [1.8, 1.7, 1.65, 1.61], (3.0, 3.0)))
     assert "ends at 1.5900" in ahead and "after epoch 2, in 50 % of the transformer's time" in ahead
     assert "does not get as low" in words.ends(grown_up([1.7, 1.69], [1.6, 1.5], (3.0, 3.0)))
+
+
+def test_where_they_look_is_said() -> None:
+    said = words.where(grown_up([1.6], [1.6], (3.0, 3.0)))
+    assert "the FSN puts 19 % of layer 4's attention on the very place" in said
+    assert "and the transformer puts 33 % of layer 3's attention on what came next" in said
 
 
 def test_what_is_left_of_copying_is_said() -> None:

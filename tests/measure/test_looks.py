@@ -80,6 +80,10 @@ def test_heads_are_averaged() -> None:
     assert seen.weight(1, 1) == pytest.approx(points["layers.0.attention"][:, :, t, t - 24 + 1].mean().item())
 
 
+def test_the_layer_that_looks_most(looks: Looks) -> None:
+    assert looks.most(0) == (1, 0.1) and looks.most(1) == (2, 0.3)
+
+
 def test_the_table_has_a_row_for_each_layer(looks: Looks) -> None:
     table = looks.table()
     assert table.columns == ("model", "layer", "−1", "+0", "+1") and table.column("layer") == [1, 2]

@@ -112,7 +112,7 @@ def test_fields_are_kept_while_there_is_room(interpreter: Interpreter) -> None:
     assert interpreter(f"{MODELS}:saved", kept=fields, **arguments) == plenty
     less = interpreter(f"{MODELS}:saved", kept=fields - 1, **arguments)
     # The last layer keeps its fields in any case: its backward pass comes first. Middles go with the others' fields.
-    assert plenty["saved"] - less["saved"] > fields * 2 / 3
+    assert fields * 2 / 3 < plenty["saved"] - less["saved"] < fields
 
 
 def test_nothing_left_unwritten_above_the_diagonal(interpreter: Interpreter) -> None:

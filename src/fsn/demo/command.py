@@ -103,7 +103,7 @@ def show(findings: dict[str, Any]) -> None:
         written = Text(grown["prompt"], style="bold") + Text(grown["sample"], style="not bold")
         title = f"FSN at full size ({grown['text']}, trained before) writes"
         console.print(Panel(written, title=title, title_align="left", border_style="dim"))
-        console.print(words.ends(grown), words.cut(grown))
+        console.print(words.ends(grown), words.cut(grown), words.where(grown))
 
 
 def _rows(table: Table, models: list[dict[str, Any]], fields: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from fsn.demo.inside import said_twice
-from fsn.measure import curve_of, pace_notes, time_to_target, without_field
+from fsn.measure import curve_of, look, pace_notes, time_to_target, without_field
 from fsn.paper import needs
 from fsn.paper.library import Library, device_of
 from fsn.paper.scales import scale_named
@@ -75,6 +75,8 @@ def _twice(fsn: Run, models: Mapping[str, nn.Module]) -> dict[str, Any]:
     """The sentence, twice, under each model and under the FSN with its last layer cut."""
     tokens = fsn.alphabet.encode(2 * SENTENCE).long()
     shown = {key: said_twice(model, tokens) for key, model in models.items()}
+    seen = {key: look(model, tokens[None], len(SENTENCE), key) for key, model in models.items()}
+    looks = {key: {"place": found.most(0), "next": found.most(1)} for key, found in seen.items()}
     with without_field(models["fsn"], "successor", fsn.model_config.layers - 1):
         shown["cut"] = said_twice(models["fsn"], tokens)
-    return {"text": 2 * SENTENCE, "period": len(SENTENCE), "models": shown}
+    return {"text": 2 * SENTENCE, "period": len(SENTENCE), "models": shown, "looks": looks}

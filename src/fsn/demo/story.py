@@ -69,6 +69,7 @@ def grown_section(found: dict[str, Any] | None) -> str:
         "paper": escape(ends),
         "ends": escape(words.ends(found)),
         "cut": escape(words.cut(found)),
+        "where": escape(words.where(found)),
     }
     return Template(asset(PAGE, "grown.html")).substitute(told)
 

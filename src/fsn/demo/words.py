@@ -172,6 +172,18 @@ def ends(grown: dict[str, Any]) -> str:
     )
 
 
+def where(grown: dict[str, Any]) -> str:
+    """Where each model looks, most of all, when the sentence comes again."""
+    names = {m["key"]: m["name"] for m in grown["models"]}
+    told = []
+    for key, found in grown["snippet"]["looks"].items():
+        best = max(found, key=lambda place: float(found[place][1]))
+        layer, weight = found[best]
+        place = "the very place where it stands in the first" if best == "place" else "what came next there"
+        told.append(f"the {names[key]} puts {percent(weight)} of layer {layer}'s attention on {place}")
+    return f"When the sentence comes again, {listed(told)}."
+
+
 def cut(grown: dict[str, Any]) -> str:
     """What the sentence costs the second time, with and without the last layer's successor field."""
     shown = grown["snippet"]["models"]

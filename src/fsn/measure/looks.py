@@ -43,6 +43,11 @@ class Looks:
         """Mean attention of a layer, counted from 1, at an offset."""
         return float(self.weights[layer - 1, self.offsets.index(offset)])
 
+    def most(self, offset: int) -> tuple[int, float]:
+        """The layer that looks there most, counted from 1, and how much."""
+        layer = int(self.weights[:, self.offsets.index(offset)].argmax()) + 1
+        return layer, self.weight(layer, offset)
+
     def table(self) -> Table:
         """One row per layer, a column per offset."""
         columns = [f"{offset:+d}".replace("-", "−") for offset in self.offsets]

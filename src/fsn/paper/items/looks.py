@@ -30,20 +30,14 @@ def seen(bench: Bench, name: str) -> Looks:
     return bench.memo(("looks", name), measure)
 
 
-def strongest(found: Looks, offset: int) -> tuple[float, str]:
-    """The layer that looks there most, and how much."""
-    layers = range(1, len(found.weights) + 1)
-    layer = max(layers, key=lambda one: found.weight(one, offset))
-    return found.weight(layer, offset), f"layer {layer}"
-
-
 def compute_item(bench: Bench) -> Result:
     rows = []
     for name, need in MODELS.items():
         for offset, words in ((0, "the same place"), (1, "what came next")):
 
             def measure(runs: list[Run], name: str = name, offset: int = offset) -> tuple[float, str]:
-                return strongest(seen(bench, name), offset)
+                layer, weight = seen(bench, name).most(offset)
+                return weight, f"layer {layer}"
 
             title = f"{name}: attention of the layer that looks most at {words}"
             rows.append(compare(bench, title, None, [need], measure, ".3f"))
