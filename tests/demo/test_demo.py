@@ -265,7 +265,7 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert looks["transformer"]["next"][1] > 0.2 > 0.05 > looks["transformer"]["place"][1], (
         "the other past it"
     )
-    assert "on what came next" in demo.html and "the very place" in " ".join(demo.printed.split())
+    assert "on what came next" in demo.html and "the same place" in " ".join(demo.printed.split())
     assert f"{found['models'][0]['bits']:.4f} bits per character" in demo.html
     assert "FSN at full size" in demo.printed and "no longer copy" in " ".join(demo.printed.split())
 

@@ -156,7 +156,7 @@ def test_full_size_ends_are_said_whoever_is_ahead() -> None:
 
 def test_where_they_look_is_said() -> None:
     said = words.where(grown_up([1.6], [1.6], (3.0, 3.0)))
-    assert "the FSN puts 19 % of layer 4's attention on the very place" in said
+    assert "the FSN puts 19 % of layer 4's attention on the same place" in said
     assert "and the transformer puts 33 % of layer 3's attention on what came next" in said
 
 

@@ -179,7 +179,7 @@ def where(grown: dict[str, Any]) -> str:
     for key, found in grown["snippet"]["looks"].items():
         best = max(found, key=lambda place: float(found[place][1]))
         layer, weight = found[best]
-        place = "the very place where it stands in the first" if best == "place" else "what came next there"
+        place = "the same place of the first saying" if best == "place" else "what came next there"
         told.append(f"the {names[key]} puts {percent(weight)} of layer {layer}'s attention on {place}")
     return f"When the sentence comes again, {listed(told)}."
 
