@@ -6,6 +6,7 @@ step; a run of 4,000 steps diverged that way while every parity check passed (do
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,27 @@ def check(found: dict[str, float], dtype: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_rows_sum_to_zero_in_the_interpreter(interpreter: Interpreter, case: dict[str, Any]) -> None:
     check(interpreter("tests.ops.fused.test_score_gradient:row_sums", **case), case["dtype"])
+
+
+@pytest.mark.parametrize(
+    ("card", "bytes_", "fits"), [("L40", 101_376, False), ("A100", 166_912, True), ("H200", 232_448, True)]
+)
+def test_chips_with_little_shared_memory_take_the_librarys_product(
+    monkeypatch: pytest.MonkeyPatch, card: str, bytes_: int, fits: bool
+) -> None:
+    pytest.importorskip("triton")
+    import torch
+
+    from fsn.ops.fused import attention
+
+    utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": bytes_})
+    monkeypatch.setattr(
+        attention.triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils))
+    )
+    attention.roomy.cache_clear()
+    assert attention.roomy(torch.device("cuda", 0)) is fits, card
+    attention.roomy.cache_clear()
+    assert attention.roomy(torch.device("cpu")), "the interpreter has room"
 
 
 @pytest.mark.gpu
