@@ -261,10 +261,12 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert shown["cut"]["second"] > 0.8 * shown["cut"]["first"], "and with that field gone it does not"
     assert shown["cut"]["first"] < 1.2 * shown["fsn"]["first"], "though it still knows its language"
     looks = found["snippet"]["looks"]
-    assert looks["fsn"]["place"][1] > 0.1 > 0.01 > looks["fsn"]["next"][1], "the FSN looks at the place"
-    assert looks["transformer"]["next"][1] > 0.2 > 0.05 > looks["transformer"]["place"][1], (
-        "the other past it"
-    )
+    at = {
+        key: dict(zip(looks["offsets"], one["weights"], strict=True)) for key, one in looks["models"].items()
+    }
+    assert at["fsn"][0] > 0.1 > 0.01 > at["fsn"][1], "the FSN looks at the place"
+    assert at["transformer"][1] > 0.2 > 0.05 > at["transformer"][0], "the transformer looks past it"
+    assert [one["layer"] for one in looks["models"].values()] == [4, 3]
     assert "on what came next" in demo.html and "the same place" in " ".join(demo.printed.split())
     assert f"{found['models'][0]['bits']:.4f} bits per character" in demo.html
     assert "FSN at full size" in demo.printed and "no longer copy" in " ".join(demo.printed.split())
@@ -314,6 +316,7 @@ const bars = () => document.querySelectorAll("#depths rect[data-series]").length
 seen.bars = [bars()];
 press("depth-view", "margin"); seen.bars.push(bars());
 seen.tape = [...document.querySelectorAll(".tape")].map((e) => e.textContent);
+seen.back = document.querySelectorAll("#grown-looks rect[data-series]").length;
 seen.twice = document.querySelectorAll("#grown-strips .chars i").length;
 seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
 seen.sizes = [...document.querySelectorAll(".chart svg.plot")].map((e) => e.getBoundingClientRect().width);
@@ -335,7 +338,8 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
     assert not value["wide"], "no sideways scrolling"
     assert value["twice"] == 3 * 2 * len(SENTENCE)
-    assert len(value["sizes"]) == 7 and all(size > 200 for size in value["sizes"])
+    assert value["back"] == 2 * 7, "two models, seven places"
+    assert len(value["sizes"]) == 8 and all(size > 200 for size in value["sizes"])
 
 
 TOY = """

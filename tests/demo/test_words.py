@@ -141,8 +141,11 @@ def grown_up(ours: list[float], theirs: list[float], cut: tuple[float, float]) -
         "snippet": {
             "models": {"fsn": said(3.0, 1.0), "transformer": said(3.0, 1.1), "cut": said(*cut)},
             "looks": {
-                "fsn": {"place": (4, 0.19), "next": (2, 0.01)},
-                "transformer": {"place": (1, 0.02), "next": (3, 0.33)},
+                "offsets": [-1, 0, 1],
+                "models": {
+                    "fsn": {"layer": 4, "weights": [0.0, 0.19, 0.01]},
+                    "transformer": {"layer": 3, "weights": [0.0, 0.02, 0.33]},
+                },
             },
         },
     }
@@ -158,6 +161,9 @@ def test_where_they_look_is_said() -> None:
     said = words.where(grown_up([1.6], [1.6], (3.0, 3.0)))
     assert "the FSN puts 19 % of layer 4's attention on the same place" in said
     assert "and the transformer puts 33 % of layer 3's attention on what came next" in said
+    elsewhere = grown_up([1.6], [1.6], (3.0, 3.0))
+    elsewhere["snippet"]["looks"]["models"]["fsn"]["weights"][0] = 0.5
+    assert "50 % of layer 4's attention on the place 1 before that" in words.where(elsewhere)
 
 
 def test_what_is_left_of_copying_is_said() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from torch import nn
 
 from fsn.demo.inside import said_twice
-from fsn.measure import curve_of, look, pace_notes, time_to_target, without_field
+from fsn.measure import Looks, curve_of, look, pace_notes, time_to_target, without_field
+from fsn.measure.looks import OFFSETS
 from fsn.paper import needs
 from fsn.paper.library import Library, device_of
 from fsn.paper.scales import scale_named
@@ -76,7 +77,15 @@ def _twice(fsn: Run, models: Mapping[str, nn.Module]) -> dict[str, Any]:
     tokens = fsn.alphabet.encode(2 * SENTENCE).long()
     shown = {key: said_twice(model, tokens) for key, model in models.items()}
     seen = {key: look(model, tokens[None], len(SENTENCE), key) for key, model in models.items()}
-    looks = {key: {"place": found.most(0), "next": found.most(1)} for key, found in seen.items()}
     with without_field(models["fsn"], "successor", fsn.model_config.layers - 1):
         shown["cut"] = said_twice(models["fsn"], tokens)
-    return {"text": 2 * SENTENCE, "period": len(SENTENCE), "models": shown, "looks": looks}
+    return {"text": 2 * SENTENCE, "period": len(SENTENCE), "models": shown, "looks": _looks(seen)}
+
+
+def _looks(seen: Mapping[str, Looks]) -> dict[str, Any]:
+    """Of every model the layer that looks back most sharply: its attention by offset from the same place."""
+    found = {}
+    for key, one in seen.items():
+        layer = int(one.weights.max(axis=1).argmax())
+        found[key] = {"layer": layer + 1, "weights": [round(float(w), 4) for w in one.weights[layer]]}
+    return {"offsets": list(OFFSETS), "models": found}

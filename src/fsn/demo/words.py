@@ -172,15 +172,21 @@ def ends(grown: dict[str, Any]) -> str:
     )
 
 
+PLACES = {0: "the same place of the first saying", 1: "what came next there"}
+
+
 def where(grown: dict[str, Any]) -> str:
     """Where each model looks, most of all, when the sentence comes again."""
     names = {m["key"]: m["name"] for m in grown["models"]}
+    looks = grown["snippet"]["looks"]
     told = []
-    for key, found in grown["snippet"]["looks"].items():
-        best = max(found, key=lambda place: float(found[place][1]))
-        layer, weight = found[best]
-        place = "the same place of the first saying" if best == "place" else "what came next there"
-        told.append(f"the {names[key]} puts {percent(weight)} of layer {layer}'s attention on {place}")
+    for key, found in looks["models"].items():
+        weight = max(found["weights"])
+        offset = looks["offsets"][found["weights"].index(weight)]
+        place = PLACES.get(offset, f"the place {abs(offset)} {'before' if offset < 0 else 'after'} that")
+        told.append(
+            f"the {names[key]} puts {percent(weight)} of layer {found['layer']}'s attention on {place}"
+        )
     return f"When the sentence comes again, {listed(told)}."
 
 

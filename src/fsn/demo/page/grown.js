@@ -1,4 +1,4 @@
-// The models at full size: loss against time, and a sentence said twice.
+// The models at full size: loss against time, a sentence said twice, and where they look the second time.
 (() => {
   const { grown } = reportData;
   if (!grown) return;
@@ -18,4 +18,11 @@
     ["fsn", "FSN", shade("fsn")],
     ["cut", "FSN without its last successor field", shade("kuramoto")],
   ]);
+  const { offsets, models } = grown.snippet.looks;
+  const place = (offset) => (offset === 0 ? "same place" : offset === 1 ? "next" : `${offset < 0 ? "−" : "+"}${Math.abs(offset)}`);
+  Charts.bars(document.getElementById("grown-looks"), {
+    title: "Attention by offset from the same place", height: 280, groups: offsets.map(place),
+    series: grown.models.map((m) => ({ name: `${m.name}, layer ${models[m.key].layer}`, color: shade(m.key), values: models[m.key].weights })),
+    y: { label: "mean attention", zero: true, digits: 3 },
+  });
 })();
