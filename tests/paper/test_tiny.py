@@ -53,6 +53,14 @@ def test_no_row_is_missing(tiny: Path) -> None:
                 assert re.fullmatch(r"(\d+)/\1( × (\d)/\3| runs)?", row["seeds"]), (item.name, row)
 
 
+def test_saying_it_again_is_the_second_minus_the_first(tiny: Path) -> None:
+    rows = [row for row in rows_of(tiny, "looks") if row["quantity"].endswith("second saying minus first")]
+    assert len(rows) == 4
+    for row in rows:
+        first, second = (float(x) for x in re.findall(r"\d+\.\d+", row["remark"]))
+        assert float(row["ours"]) == pytest.approx(second - first, abs=2e-3)
+
+
 def test_every_claim_is_judged_and_labelled(tiny: Path) -> None:
     rows = rows_of(tiny, "claims")
     assert [row["claim"] for row in rows] == [claim.name for claim in CLAIMS]
