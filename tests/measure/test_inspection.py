@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.measure import KernelReading, per_token_losses, read_kernel, thinned
-from fsn.measure.inspection import PARTS, applicable, inspect_run, shown, write_findings
+from fsn.measure.inspection import PARTS, Part, applicable, inspect_run, shown, write_findings
 from fsn.measure.kernel import start_of
 from fsn.train import Run, load_run, train
 from tests.train.tiny import MODELS, recipe, text
@@ -88,6 +89,17 @@ def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Pa
             assert margin["low"] <= margin["margin"] <= margin["high"]
     (same,) = inspect_run(ours, corpus, against=ours, parts=("depth",), windows=12, cache=str(tmp_path))
     assert same.tables["depth"].columns[2:] == ("fsn-1m", "fsn-1m (other)")
+
+
+@pytest.mark.parametrize("part", ["depth", "looks"])
+def test_a_run_on_another_text_is_refused_before_anything_is_measured(
+    runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path, part: Part
+) -> None:
+    shutil.copytree(runs[1].folder, tmp_path / "elsewhere")
+    settings = tmp_path / "elsewhere" / "config.yaml"
+    settings.write_text(settings.read_text("utf-8").replace(corpus.sha256, "0" * 64), encoding="utf-8")
+    with pytest.raises(UserError, match="different corpora"):
+        inspect_run(runs[0], corpus, parts=(part,), against=load_run(tmp_path / "elsewhere"))
 
 
 def test_a_transformer_is_asked_for_what_it_has(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import fsn
 from fsn.errors import UserError
-from fsn.measure import Looks, look, per_token_losses, said_again
+from fsn.measure import Looks, Table, look, per_token_losses, said_again, stacked
 from tests.small import ALL_FAMILIES, random_tokens, small
 
 
@@ -90,6 +90,14 @@ def test_the_table_has_a_row_for_each_layer(looks: Looks) -> None:
     assert (
         table.rows[1]["+1"] == 0.3 and "2.000 bits" in table.caption and "1.000 the second" in table.caption
     )
+
+
+def test_tables_are_stacked(looks: Looks) -> None:
+    other = Table(("model", "note"), [{"model": "b", "note": "x"}], {"note": "s"})
+    both = stacked([looks.table(), other])
+    assert both.columns == ("model", "layer", "−1", "+0", "+1", "note") and both.formats["+1"] == ".3f"
+    assert both.column("model") == ["FSN", "FSN", "b"] and both.column("note") == [None, None, "x"]
+    assert both.formats["note"] == "s"
 
 
 def test_the_figure_has_a_panel_for_each_layer_and_names_what_stands_out(looks: Looks) -> None:

@@ -8,6 +8,7 @@ error.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -272,8 +273,10 @@ def test_streams_that_fall_behind_change_nothing(dtype: str, family: str, lag: s
     """Memory that another stream frees or takes while the one that reads it lags: a GPU with other work to do."""
     from tests.models.fused_models import same_bits, written
 
-    for T in (70, 1100):
-        again = same_bits(family, dtype, "cuda", T=T, k=33, layers=3, poisoned=True, lag=lag)
+    for T, kept in itertools.product(
+        (70, 1100), (None, 0)
+    ):  # fields as they are kept by default, and made again
+        again = same_bits(family, dtype, "cuda", T=T, k=33, layers=3, poisoned=True, lag=lag, kept=kept)
         assert not again["different"] and not again["not finite"]
     check_written(written(family, dtype, "cuda", lag=lag, k=33), family)
 

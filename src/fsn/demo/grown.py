@@ -14,7 +14,6 @@ from torch import nn
 
 from fsn.demo.inside import said_twice
 from fsn.measure import Looks, curve_of, look, pace_notes, time_to_target, without_field
-from fsn.measure.looks import OFFSETS
 from fsn.paper import needs
 from fsn.paper.library import Library, device_of
 from fsn.paper.scales import scale_named
@@ -88,4 +87,4 @@ def _looks(seen: Mapping[str, Looks]) -> dict[str, Any]:
     for key, one in seen.items():
         layer = int(one.weights.max(axis=1).argmax())
         found[key] = {"layer": layer + 1, "weights": [round(float(w), 4) for w in one.weights[layer]]}
-    return {"offsets": list(OFFSETS), "models": found}
+    return {"offsets": next(iter(seen.values())).offsets, "models": found}

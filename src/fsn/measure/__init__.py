@@ -52,7 +52,7 @@ from fsn.measure.margins import (
 from fsn.measure.pace import held_up, pace_notes
 from fsn.measure.runs import check_comparable, check_corpus, load_runs
 from fsn.measure.synchronization import DepthProfile, depth_profile, diagnose
-from fsn.measure.tables import Table
+from fsn.measure.tables import Table, stacked
 from fsn.measure.wallclock import Curve, TargetLoss, crossing_table, curve_of, time_to_target, wallclock_table
 
 __all__ = [
@@ -118,6 +118,7 @@ __all__ = [
     "run_losses",
     "said_again",
     "seed_summary",
+    "stacked",
     "thinned",
     "through_training",
     "time_to_target",

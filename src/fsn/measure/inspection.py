@@ -26,7 +26,7 @@ from fsn.measure.losses import battery_losses
 from fsn.measure.margins import depth_losses, family_table, margin_table
 from fsn.measure.runs import check_comparable, check_corpus
 from fsn.measure.synchronization import depth_profile
-from fsn.measure.tables import Table
+from fsn.measure.tables import Table, stacked
 from fsn.models import FSNConfig, LanguageModel
 from fsn.train.run import Run
 
@@ -38,7 +38,6 @@ PARTS: tuple[Part, ...] = ("coupling", "depth", "lesions", "looks", "states")
 OF_COUPLING = ("coupling", "lesions")
 """What only models of the FSN family have."""
 STATE_WINDOWS = 16
-PASSAGES = 64
 RESAMPLES = 2000
 
 Draw = Callable[[Any, str], "Figure"]
@@ -54,6 +53,20 @@ class Finding:
     about: str
     tables: Mapping[str, Table]
     figures: Mapping[str, Draw] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Other:
+    """The run that another is compared with, loaded once."""
+
+    name: str
+    model: LanguageModel
+
+    @classmethod
+    def of(cls, run: Run, beside: Run, device: str | torch.device) -> Other:
+        """Its best weights, under a name that differs from the first run's."""
+        name = run.name if run.name != beside.name else f"{run.name} (other)"
+        return cls(name, run.load_model("best", device))
 
 
 def applicable(run: Run, parts: Sequence[Part] = PARTS) -> list[Part]:
@@ -84,21 +97,24 @@ def inspect_run(
     if windows < 4:
         raise UserError(f"{windows} windows are too few to say anything; give at least 4.")
     check_corpus(run, corpus)
+    if against is not None:
+        check_comparable([run, against])
     model = run.load_model(which, device)
+    other = None if against is None else Other.of(against, beside=run, device=device)
 
     @functools.cache
     def targets() -> Battery:
         labels = label_corpus(corpus, "valid", run.recipe.length, run.recipe.eval_stride, cache)
         return battery(labels, windows, windows // 4)
 
-    looks: dict[Part, Callable[[], Finding]] = {
+    instruments: dict[Part, Callable[[], Finding]] = {
         "coupling": lambda: _coupling(run, model),
-        "depth": lambda: _depth(run, model, corpus, targets(), against, device),
+        "depth": lambda: _depth(run, model, corpus, targets(), other, device),
         "lesions": lambda: _lesions(model, corpus, targets(), device),
-        "looks": lambda: _looks(run, model, corpus, against, device),
+        "looks": lambda: _looks(run, model, corpus, other),
         "states": lambda: _states(run, model, corpus, device),
     }
-    return [look() for part, look in looks.items() if part in chosen]
+    return [use() for part, use in instruments.items() if part in chosen]
 
 
 def _coupling(run: Run, model: LanguageModel) -> Finding:
@@ -119,40 +135,33 @@ def _coupling(run: Run, model: LanguageModel) -> Finding:
     )
 
 
-def other_name(run: Run, against: Run) -> str:
-    """What the second run is called beside the first."""
-    return against.name if against.name != run.name else f"{against.name} (other)"
-
-
 def _depth(
     run: Run,
     model: LanguageModel,
     corpus: Corpus,
     targets: Battery,
-    against: Run | None,
+    other: Other | None,
     device: str | torch.device,
 ) -> Finding:
-    def measure(one: Run, of: LanguageModel) -> NDArray[np.float32]:
-        said = f"copy depth, {one.name}"
+    def measure(name: str, of: LanguageModel) -> NDArray[np.float32]:
+        said = f"copy depth, {name}"
         return battery_losses(of, corpus.valid, targets, device=device, description=said)
 
-    ours = measure(run, model)
+    ours = measure(run.name, model)
     about = "Bits per target by copy depth: how many characters in front of it stood earlier in the window, before it."
-    if against is None:
+    if other is None:
         return Finding(
             "depth", "Loss by copy depth", about, {"depth": depth_losses({run.name: ours}, targets)}
         )
-    check_comparable([run, against])
-    other = other_name(run, against)
-    theirs = measure(against, against.load_model("best", device))
+    theirs = measure(other.name, other.model)
     margins = margin_table({run.name: ours}, theirs, targets, resamples=RESAMPLES)
     families = family_table(margins, {run.name: [run.name]})
     return Finding(
         "depth",
-        f"Loss by copy depth, against {other}",
+        f"Loss by copy depth, against {other.name}",
         f"{about} Margins are paired target by target, with 95 % intervals over windows; below zero {run.name} is "
         "ahead.",
-        {"depth": depth_losses({run.name: ours, other: theirs}, targets), "margins": margins},
+        {"depth": depth_losses({run.name: ours, other.name: theirs}, targets), "margins": margins},
         {"margins": lambda plots, surface: plots.depth_bars(families, surface)},
     )
 
@@ -169,23 +178,18 @@ def _lesions(model: LanguageModel, corpus: Corpus, targets: Battery, device: str
     )
 
 
-def _looks(
-    run: Run, model: LanguageModel, corpus: Corpus, against: Run | None, device: str | torch.device
-) -> Finding:
-    windows, period = said_again(corpus.valid, run.recipe.length, PASSAGES)
+def _looks(run: Run, model: LanguageModel, corpus: Corpus, other: Other | None) -> Finding:
+    windows, period = said_again(corpus.valid, run.recipe.length)
     seen = [look(model, windows, period, run.name)]
-    if against is not None:
-        theirs = look(against.load_model("best", device), windows, period, other_name(run, against))
-        seen.append(theirs)
+    if other is not None:
+        seen.append(look(other.model, windows, period, other.name))
     bits = "; ".join(f"{found.name} {found.first:.3f}, then {found.second:.3f}" for found in seen)
-    columns = seen[0].table().columns
-    formats = dict.fromkeys(columns[2:], ".3f")
     return Finding(
         "looks",
         "Where it looks when a text says something again",
         "Mean attention from a passage said a second time to the places around the same one in its first saying, by "
         f"layer. Bits a symbol the first and the second time: {bits}.",
-        {"looks": Table(columns, [row for found in seen for row in found.table().rows], formats)},
+        {"looks": stacked([found.table() for found in seen])},
         {"looks": lambda plots, surface: plots.looks(seen, surface)},
     )
 

@@ -8,7 +8,6 @@ it. Coupling to successors passes on what lies one further, so it can look at u 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +22,7 @@ from fsn.measure.tables import Table
 from fsn.nn import record
 
 OFFSETS = tuple(range(-3, 4))
+PASSAGES = 64
 SHORTEST = 20
 """Symbols in a window below which nothing can be said twice with anything in between."""
 BATCH = 16
@@ -62,7 +62,7 @@ class Looks:
         return Table(("model", "layer", *columns), rows, dict.fromkeys(columns, ".3f"), caption)
 
 
-def said_again(tokens: Tokens, length: int, count: int) -> tuple[Tensor, int]:
+def said_again(tokens: Tokens, length: int, count: int = PASSAGES) -> tuple[Tensor, int]:
     """``count`` windows (count, length), each a passage, what follows it, and the passage again; and the period, by
     which the sayings are apart. Passages are two fifths of a window, spread evenly over the text."""
     if length < SHORTEST:
@@ -77,9 +77,7 @@ def said_again(tokens: Tokens, length: int, count: int) -> tuple[Tensor, int]:
     return torch.cat((once, once[:, :passage]), dim=1), period
 
 
-def look(
-    model: nn.Module, windows: Tensor, period: int, name: str, offsets: Sequence[int] = OFFSETS
-) -> Looks:
+def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
     """Read windows (n, T) that say something again after ``period`` symbols; the model stays on its device.
 
     The first quarter of the second saying does not count: nothing tells yet that it is one.
@@ -88,7 +86,7 @@ def look(
     passage = windows.shape[1] - period
     skipped = passage // 4
     t = torch.arange(period + skipped, length)
-    kept = tuple(offset for offset in offsets if -skipped <= offset < period)
+    kept = tuple(offset for offset in OFFSETS if -skipped <= offset < period)
     device = next(iter(model.parameters())).device
     sums: list[Tensor] = []
     bits = torch.zeros(2, dtype=torch.float64)

@@ -91,3 +91,10 @@ class Table:
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write :meth:`to_csv` in one step."""
         write_text_atomic(path, self.to_csv())
+
+
+def stacked(tables: Sequence[Table]) -> Table:
+    """The rows of all tables one after the other, under every column that any of them has."""
+    columns = dict.fromkeys(column for table in tables for column in table.columns)
+    formats = {column: form for table in tables for column, form in table.formats.items()}
+    return Table(tuple(columns), [row for table in tables for row in table.rows], formats)

@@ -87,23 +87,9 @@ def score_gradient_kernel(
         )  # fmt: skip
     else:
         score_gradient_rows(
-            dg_ptr,
-            field_ptr,
-            a_ptr,
-            own_ptr,
-            turn_ptr,
-            ds_ptr,
-            batch,
-            rows,
-            inv_tau,
-            T,
-            TP,
-            C,
-            BM,
-            BN,
-            BC,
-            DRIFT,
-        )
+            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
+            C, BM, BN, BC, DRIFT,
+        )  # fmt: skip
 
 
 @triton.jit

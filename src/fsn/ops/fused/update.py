@@ -42,6 +42,17 @@ def bound_parts(x, MATH: tl.constexpr):
 
 
 @triton.jit
+def bounded(x, alpha_ptr, BOUND: tl.constexpr, MATH: tl.constexpr):
+    """x · |α| · ratio(x), or x."""
+    if BOUND:
+        alpha = tl.abs(tl.load(alpha_ptr))
+        _, _, _, _, _, ratio = bound_parts(x, MATH)
+        return x * (alpha * ratio)[:, None]
+    else:
+        return x
+
+
+@triton.jit
 def bound_backward(x, grad, alpha, BOUND: tl.constexpr, MATH: tl.constexpr):
     """dx and the per-token gradient of |α|, for out = x · |α| · ratio(x)."""
     if BOUND:
@@ -98,11 +109,7 @@ def residual_kernel(
     th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
     x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
     x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-    if BOUND:
-        alpha = tl.abs(tl.load(alpha_ptr))
-        _, _, _, _, _, ratio = bound_parts(x, MATH)
-        x = x * (alpha * ratio)[:, None]
-    new = th + x
+    new = th + bounded(x, alpha_ptr, BOUND, MATH)
     tl.store(out_ptr + rows[:, None] * KP + cols[None, :], new, mask=mask)
     store_features(feat_ptr, new, rows, cols, row_ok, valid, KP, MATH)
 
@@ -138,11 +145,7 @@ def coupling_update_kernel(
     x = tl.load(x_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
     gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
     x = tl.where(mask, x * gate, 0.0)
-    if BOUND:
-        alpha = tl.abs(tl.load(alpha_ptr))
-        _, _, _, _, _, ratio = bound_parts(x, MATH)
-        x = x * (alpha * ratio)[:, None]
-    new = th + x
+    new = th + bounded(x, alpha_ptr, BOUND, MATH)
     tl.store(out_ptr + narrow, new, mask=mask)
     tl.store(
         cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsn.measure import Looks, Table, look, said_again
+from fsn.measure import Looks, look, said_again, stacked
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result, picture
@@ -16,7 +16,6 @@ MODELS: dict[str, Need] = {
     "Kuramoto": needs.KURAMOTO.seed(0).after(30),
     "transformer": needs.TRANSFORMER.seed(0),
 }
-PASSAGES = 64
 
 
 def seen(bench: Bench, name: str) -> Looks:
@@ -24,7 +23,7 @@ def seen(bench: Bench, name: str) -> Looks:
     run = bench.run(MODELS[name])
 
     def measure() -> Looks:
-        windows, period = said_again(bench.corpus("text").valid, bench.scale.length(256), PASSAGES)
+        windows, period = said_again(bench.corpus("text").valid, bench.scale.length(256))
         return look(bench.model(run), windows, period, name)
 
     return bench.memo(("looks", name), measure)
@@ -57,18 +56,13 @@ def compute_item(bench: Bench) -> Result:
             "lies where it looks, so a transformer that copies looks one place further, at what came next. Coupling to "
             "successors passes that on from the place itself."
         )
-        columns = found[0].table().columns
         result.pictures.append(
             picture(
                 "looks",
                 "Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, "
                 "at +1 what came next.",
                 lambda plots, surface: plots.looks(found, surface),
-                Table(
-                    columns,
-                    [row for one in found for row in one.table().rows],
-                    dict.fromkeys(columns[2:], ".3f"),
-                ),
+                stacked([one.table() for one in found]),
             )
         )
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fsn.data import Windows
-from fsn.measure import DepthProfile, Table, depth_profile
+from fsn.measure import DepthProfile, depth_profile, stacked
 from fsn.paper import needs
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result, picture
@@ -57,8 +57,6 @@ def compute_item(bench: Bench) -> Result:
         profile(bench, name) for name, row in zip(MODELS, rows[::2], strict=True) if row.ours is not None
     ]
     if profiles:
-        columns = list(dict.fromkeys(c for p in profiles for c in p.table().columns))
-        lines = [line for p in profiles for line in p.table().rows]
         result.pictures.append(
             picture(
                 "synchronization",
@@ -66,7 +64,7 @@ def compute_item(bench: Bench) -> Result:
                 "the "
                 "dotted line is what scattered phases would show.",
                 lambda plots, surface: plots.depth_profiles(profiles, surface),
-                Table(columns, lines),
+                stacked([p.table() for p in profiles]),
             )
         )
     return result
