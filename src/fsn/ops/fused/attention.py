@@ -24,7 +24,7 @@ from .attention_forward import attention_kernel, fields_kernel, query_key_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
-from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORE_GRADIENT, SCORES, STRIP, precision, row_tile, row_warps
+from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORE_GRADIENT, SCORES, STRIP, precision, row_shape
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -142,7 +142,7 @@ class AttentionFunction(torch.autograd.Function):
         (rows, kp), k = theta.shape, weight.shape[0] // 3
         dtype, device = feat.dtype, theta.device
         batch, tp = rows // length, round_up(length, BLOCK)
-        bk, mode = power_of_two(kp), math_mode(dtype)
+        mode = math_mode(dtype)
         aside = Aside(device)
         with aside:
             field = coupling_fields(theta, w, length, law, dtype)
@@ -150,10 +150,9 @@ class AttentionFunction(torch.autograd.Function):
         pre = mm(feat, wide.t())
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
         key = torch.empty_like(q)
-        r = row_tile("query_key", bk)
+        width, r, warps = row_shape("query_key", kp)
         query_key_kernel[(triton.cdiv(batch * tp, r),)](
-            theta, pre, cos, sin, q, key, batch, length, tp, k, kp, bk, r, mode,
-            num_warps=row_warps("query_key", bk),
+            theta, pre, cos, sin, q, key, batch, length, tp, k, kp, width, r, mode, num_warps=warps
         )  # fmt: skip
         own = torch.empty(4, rows, dtype=torch.float32, device=device)
         coupling = Couple(
@@ -168,10 +167,10 @@ class AttentionFunction(torch.autograd.Function):
         a, slope = coupling.result()
         out = torch.empty_like(theta)
         cast = torch.empty(rows, kp + ONES, dtype=dtype, device=device)
-        r = row_tile("update", bk)
+        width, r, warps = row_shape("update", kp)
         coupling_update_kernel[(triton.cdiv(rows, r),)](
             theta, a, pre, theta if alpha is None else alpha, out, cast,
-            rows, kp, bk, r, law.gate, alpha is not None, mode, num_warps=row_warps("update", bk),
+            rows, kp, width, r, law.gate, alpha is not None, mode, num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(
             theta, feat, wide, weight, bias, w, made.constant, tau, alpha, cos, sin, pre, q, key,
@@ -191,7 +190,7 @@ class AttentionFunction(torch.autograd.Function):
         (rows, kp), k = theta.shape, weight.shape[0] // 3
         dtype, device = feat.dtype, theta.device
         batch, n, tp = rows // length, law.harmonics, round_up(length, BLOCK)
-        bk, mode = power_of_two(kp), math_mode(dtype)
+        mode = math_mode(dtype)
         f32 = torch.float32
 
         def new(*shape: int, kind: torch.dtype = dtype) -> Tensor:
@@ -202,15 +201,15 @@ class AttentionFunction(torch.autograd.Function):
             with aside:
                 field = coupling_fields(theta, w, length, law, dtype)
             made = aside.mark()
-        r = row_tile("update_backward", bk)
+        width, r, warps = row_shape("update_backward", kp)
         programs = triton.cdiv(batch * tp, r)
         dpre, da, dg = new(rows, 3 * kp), new(rows, kp), new(batch, tp, 2 * n * kp)
         turn = torch.zeros(rows, dtype=f32, device=device) if law.drift == 0 else new(rows, kind=f32)
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dout, dcast, theta, a, pre, turn if alpha is None else alpha, constant, da, dpre, dg, turn, dalpha,
-            batch, length, tp, kp, bk, n, r, law.gate, alpha is not None, law.drift,
-            *arrives, mode, num_warps=row_warps("update_backward", bk),
+            batch, length, tp, kp, width, n, r, law.gate, alpha is not None, law.drift,
+            *arrives, mode, num_warps=warps,
         )  # fmt: skip
 
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
@@ -235,12 +234,12 @@ class AttentionFunction(torch.autograd.Function):
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
             dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
-        r = row_tile("prepare_backward", bk)
+        width, r, warps = row_shape("prepare_backward", kp)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
         prepare_backward_kernel[(programs,)](
             theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, bk, r, *arrives, mode, num_warps=row_warps("prepare_backward", bk),
+            rows, length, tp, k, kp, width, r, *arrives, mode, num_warps=warps,
         )  # fmt: skip
         weights = Aside(device, "weights")
         with weights:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .attention_forward import rotated_row
 from .common import COUNTS, sincos, softplus_and_slope
+from .rows import dot_row, load_row, only_phases, store_row, sum_row, wide_row
 from .update import incoming
 
 
@@ -292,13 +294,40 @@ def field_backward_kernel(
         tl.store(partial_ptr + pid * ((4 * N + 1) * KP) + 4 * N * KP + cols, turn, mask=inside)
 
 
+@triton.jit
+def gate_backward(
+    raw, dcos, dsin, cphi, sphi, grad, k, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr
+):
+    """One side's features back: the gradient of its raw gates, θ's with this share, and Σ dgate · gate over columns."""
+    positive: tl.tuple = ()
+    rise: tl.tuple = ()
+    dgate: tl.tuple = ()
+    for p in tl.static_range(len(raw)):
+        value, slope = softplus_and_slope(raw[p].to(tl.float32), MATH)
+        positive += (value,)
+        rise += (slope,)
+        dgate += (dcos[p].to(tl.float32) * cphi[p] + dsin[p].to(tl.float32) * sphi[p],)
+    positive = only_phases(positive, k, KP, W)
+    mean = sum_row(positive) / k
+    scale = 1.0 / tl.maximum(mean, 1e-6)
+    along = dot_row(dgate, positive) * scale
+    through_mean = tl.where(mean > 1e-6, along / k, 0.0)
+    draw: tl.tuple = ()
+    total: tl.tuple = ()
+    for p in tl.static_range(len(raw)):
+        turn = dsin[p].to(tl.float32) * cphi[p] - dcos[p].to(tl.float32) * sphi[p]
+        total += (grad[p] + (positive[p] * scale[:, None]) * turn,)
+        draw += ((dgate[p] - through_mean[:, None]) * (rise[p] * scale[:, None]),)
+    return only_phases(draw, k, KP, W), total, along
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
     dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
     dpre_ptr, dtheta_ptr, dtau_ptr,
     M, T, TP, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
     HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
@@ -308,47 +337,28 @@ def prepare_backward_kernel(
     program, which is −τ dτ.
     """
     pid = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BK)
-    inside = (cols < KP)[None, :]
     rows = pid * R + tl.arange(0, R)
-    row_ok = rows < M
+    ok = rows < M
     t = (rows % T).to(tl.int32)
-    mask = row_ok[:, None] & inside
-    real = row_ok[:, None] & (cols < k)[None, :]
-    narrow = rows[:, None] * KP + cols[None, :]
-    src = (rows // T * TP + t)[:, None] * (2 * KP) + cols[None, :]
-    th = tl.load(theta_ptr + narrow, mask=mask, other=0.0)
-    s1, c1 = sincos(th, MATH)
-    ct = tl.load(cos_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    st = tl.load(sin_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    cphi = c1 * ct - s1 * st
-    sphi = s1 * ct + c1 * st
-    grad = incoming(dout_ptr, dq_ptr, dq_ptr, dcast_ptr, rows, cols, mask, KP, HAS_DOUT, False, HAS_DCAST)
-    da = tl.load(da_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-    grad -= da * tl.load(slope_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-    grad += tl.load(dfield_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-    gates = rows[:, None] * (3 * KP) + cols[None, :]
-    raw_q = tl.load(pre_ptr + gates, mask=mask, other=0.0)
-    dcos_q = tl.load(dq_ptr + src, mask=mask, other=0.0)
-    dsin_q = tl.load(dq_ptr + src + KP, mask=mask, other=0.0)
-    raw_key = tl.load(pre_ptr + gates + KP, mask=mask, other=0.0)  # all before anything is stored
-    dcos_key = tl.load(dkey_ptr + src, mask=mask, other=0.0)
-    dsin_key = tl.load(dkey_ptr + src + KP, mask=mask, other=0.0)
-    for side in tl.static_range(2):
-        if side == 0:
-            raw, dc, ds = raw_q.to(tl.float32), dcos_q.to(tl.float32), dsin_q.to(tl.float32)
-        else:
-            raw, dc, ds = raw_key.to(tl.float32), dcos_key.to(tl.float32), dsin_key.to(tl.float32)
-        positive, rise = softplus_and_slope(raw, MATH)
-        positive = tl.where(real, positive, 0.0)
-        mean = tl.sum(positive, axis=1) / k
-        scale = 1.0 / tl.maximum(mean, 1e-6)
-        dgate = dc * cphi + ds * sphi
-        along = tl.sum(dgate * positive, axis=1) * scale
-        through_mean = tl.where(mean > 1e-6, along / k, 0.0)
-        grad += (positive * scale[:, None]) * (ds * cphi - dc * sphi)
-        draw = tl.where(real, (dgate - through_mean[:, None]) * (rise * scale[:, None]), 0.0)
-        tl.store(dpre_ptr + gates + side * KP, draw.to(dpre_ptr.dtype.element_ty), mask=mask)
-        if side == 0:
-            tl.store(dtau_ptr + pid, tl.sum(tl.where(row_ok, along, 0.0), axis=0))
-    tl.store(dtheta_ptr + narrow, grad, mask=mask)
+    cphi, sphi = rotated_row(theta_ptr, cos_ptr, sin_ptr, rows, t, ok, KP, W, MATH)
+    grad = incoming(dout_ptr, dq_ptr, dq_ptr, dcast_ptr, rows, ok, KP, W, HAS_DOUT, False, HAS_DCAST)
+    da = wide_row(load_row(da_ptr, rows * KP, ok, KP, W))
+    slope = wide_row(load_row(slope_ptr, rows * KP, ok, KP, W))
+    dfield = wide_row(load_row(dfield_ptr, rows * KP, ok, KP, W))
+    sums: tl.tuple = ()
+    for p in tl.static_range(len(da)):
+        sums += (grad[p] - da[p] * slope[p] + dfield[p],)
+    gates = rows * (3 * KP)
+    src = (rows // T * TP + t) * (2 * KP)
+    raw_q = load_row(pre_ptr, gates, ok, KP, W)
+    dcos_q = load_row(dq_ptr, src, ok, KP, W)
+    dsin_q = load_row(dq_ptr + KP, src, ok, KP, W)
+    raw_key = load_row(pre_ptr + KP, gates, ok, KP, W)  # all before anything is stored
+    dcos_key = load_row(dkey_ptr, src, ok, KP, W)
+    dsin_key = load_row(dkey_ptr + KP, src, ok, KP, W)
+    draw, sums, along = gate_backward(raw_q, dcos_q, dsin_q, cphi, sphi, sums, k, KP, W, MATH)
+    store_row(dpre_ptr, gates, ok, draw, KP, W)
+    tl.store(dtau_ptr + pid, tl.sum(tl.where(ok, along, 0.0), axis=0))
+    draw, sums, _ = gate_backward(raw_key, dcos_key, dsin_key, cphi, sphi, sums, k, KP, W, MATH)
+    store_row(dpre_ptr + KP, gates, ok, draw, KP, W)
+    store_row(dtheta_ptr, rows * KP, ok, sums, KP, W)

@@ -6,52 +6,60 @@ import triton
 import triton.language as tl
 
 from .common import COUNTS, beside, sincos, softplus
+from .rows import load_row, multiply_rows, only_phases, scale_row, sincos_row, store_row, sum_row
 
 
 @triton.jit
-def gate_row(raw, columns_valid, k, MATH: tl.constexpr):
+def rotated_row(
+    theta_ptr, cos_ptr, sin_ptr, rows, t, ok, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr
+):
+    """cos(θ + ωt) and sin(θ + ωt); zeros in rows that do not exist"""
+    sines, cosines = sincos_row(load_row(theta_ptr, rows * KP, ok, KP, W), MATH)
+    ct = load_row(cos_ptr, t * KP, ok, KP, W)
+    st = load_row(sin_ptr, t * KP, ok, KP, W)
+    cphi: tl.tuple = ()
+    sphi: tl.tuple = ()
+    for p in tl.static_range(len(ct)):
+        cphi += (cosines[p] * ct[p] - sines[p] * st[p],)
+        sphi += (sines[p] * ct[p] + cosines[p] * st[p],)
+    return cphi, sphi
+
+
+@triton.jit
+def gate_row(raw, k, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr):
     """softplus(raw) / max(mean, 1e-6)"""
-    positive = tl.where(columns_valid, softplus(raw, MATH), 0.0)
-    mean = tl.sum(positive, axis=1) / k
-    return positive * (1.0 / tl.maximum(mean, 1e-6))[:, None]
+    positive: tl.tuple = ()
+    for p in tl.static_range(len(raw)):
+        positive += (softplus(raw[p].to(tl.float32), MATH),)
+    positive = only_phases(positive, k, KP, W)
+    return scale_row(positive, 1.0 / tl.maximum(sum_row(positive) / k, 1e-6))
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def query_key_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr, q_ptr, key_ptr,
     B, T, TP, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """θ and the raw gates -> gated rotary features, both sides of the score's product.
 
     theta (B·T, KP) float32, pre (B·T, 3KP), cos/sin of ωt (T, KP) -> q, key (B·TP, 2KP), zero rows behind each sequence
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    inside = (cols < KP)[None, :]
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
-    row_ok = (batch < B) & (t < T)
-    mask = row_ok[:, None] & inside
-    real = row_ok[:, None] & (cols < k)[None, :]
-    wide = (batch < B)[:, None] & inside
-    s1, c1 = sincos(tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0), MATH)
-    ct = tl.load(cos_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    st = tl.load(sin_ptr + t[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    cphi = c1 * ct - s1 * st
-    sphi = s1 * ct + c1 * st
-    out = padded[:, None].to(tl.int64) * (2 * KP) + cols[None, :]
-    raw = pre_ptr + rows[:, None] * (3 * KP) + cols[None, :]
-    kind = q_ptr.dtype.element_ty
-    raw_q = tl.load(raw, mask=mask, other=0.0)
-    raw_key = tl.load(raw + KP, mask=mask, other=0.0)
-    gate = gate_row(raw_q.to(tl.float32), real, k, MATH)
-    tl.store(q_ptr + out, (gate * cphi).to(kind), mask=wide)
-    tl.store(q_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
-    gate = gate_row(raw_key.to(tl.float32), real, k, MATH)
-    tl.store(key_ptr + out, (gate * cphi).to(kind), mask=wide)
-    tl.store(key_ptr + out + KP, (gate * sphi).to(kind), mask=wide)
+    ok = (batch < B) & (t < T)
+    cphi, sphi = rotated_row(theta_ptr, cos_ptr, sin_ptr, rows, t, ok, KP, W, MATH)
+    raw_q = load_row(pre_ptr, rows * (3 * KP), ok, KP, W)
+    raw_key = load_row(pre_ptr + KP, rows * (3 * KP), ok, KP, W)
+    out = padded.to(tl.int64) * (2 * KP)
+    gate = gate_row(raw_q, k, KP, W, MATH)
+    store_row(q_ptr, out, batch < B, multiply_rows(gate, cphi), KP, W)
+    store_row(q_ptr + KP, out, batch < B, multiply_rows(gate, sphi), KP, W)
+    gate = gate_row(raw_key, k, KP, W, MATH)
+    store_row(key_ptr, out, batch < B, multiply_rows(gate, cphi), KP, W)
+    store_row(key_ptr + KP, out, batch < B, multiply_rows(gate, sphi), KP, W)
 
 
 @triton.jit

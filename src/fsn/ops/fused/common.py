@@ -269,15 +269,6 @@ def mix32(x):
 
 
 @triton.jit
-def ones_columns(ptr, rows, row_ok, STRIDE: tl.constexpr):
-    """The sixteen columns behind a row: one, then zeros."""
-    extra = tl.arange(0, 16)
-    value = tl.where(extra == 0, 1.0, 0.0)[None, :] + tl.zeros((rows.shape[0], 16), tl.float32)
-    dst = ptr + rows[:, None] * STRIDE + (STRIDE - 16) + extra[None, :]
-    tl.store(dst, value.to(ptr.dtype.element_ty), mask=row_ok[:, None])
-
-
-@triton.jit
 def keep_mask(counter, rows_in_batch, columns, site, threshold):
     """True where dropout keeps an element; the same bits as the reference."""
     seed = mix32(counter.to(tl.uint32) ^ mix32((site + 1).to(tl.uint32)))

@@ -13,43 +13,43 @@ import triton.language as tl
 from torch import Tensor
 
 from . import ledger
-from .common import COUNTS, ONES, Aside, math_mode, padded, power_of_two, round_up, transposed_mm
+from .common import COUNTS, ONES, Aside, math_mode, padded, round_up, transposed_mm
 from .gradients import settle
-from .tiles import row_tile, row_warps
-from .update import incoming, store_features
+from .rows import store_features, store_row
+from .tiles import row_shape
+from .update import incoming
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def embedding_kernel(
     table_ptr, token_ptr, theta_ptr, feat_ptr, M, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """tokens (M,), table (V, k) -> θ (M, KP) and [cos θ, sin θ, 1] (M, 2KP + 16)"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    row_ok, valid = rows < M, cols < k
-    mask = row_ok[:, None] & valid[None, :]
-    token = tl.load(token_ptr + rows, mask=row_ok, other=0)
-    th = tl.load(table_ptr + token[:, None] * k + cols[None, :], mask=mask, other=0.0)
-    tl.store(theta_ptr + rows[:, None] * KP + cols[None, :], th, mask=row_ok[:, None] & (cols < KP)[None, :])
-    store_features(feat_ptr, th, rows, cols, row_ok, valid, KP, MATH)
+    ok = rows < M
+    token = tl.load(token_ptr + rows, mask=ok, other=0)
+    theta: tl.tuple = ()
+    for p in tl.static_range((KP + W - 1) // W):
+        cols = p * W + tl.arange(0, W)
+        mask = ok[:, None] & (cols < k)[None, :]
+        theta += (tl.load(table_ptr + token[:, None] * k + cols[None, :], mask=mask, other=0.0),)
+    store_row(theta_ptr, rows * KP, ok, theta, KP, W)
+    store_features(feat_ptr, theta, rows, ok, k, KP, W, MATH)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def embedding_backward_kernel(
     dtheta_ptr, dfeat_ptr, feat_ptr, out_ptr, M,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr,
 ):  # fmt: skip
     """Gradients of θ and of its features -> all that flows back into θ, (M, KP) in the compute type"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    row_ok = rows < M
-    mask = row_ok[:, None] & (cols < KP)[None, :]
+    ok = rows < M
     grad = incoming(
-        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, KP, HAS_DTHETA, HAS_DFEAT, False
+        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, ok, KP, W, HAS_DTHETA, HAS_DFEAT, False
     )
-    out = out_ptr + rows[:, None] * KP + cols[None, :]
-    tl.store(out, grad.to(out_ptr.dtype.element_ty), mask=mask)
+    store_row(out_ptr, rows * KP, ok, grad, KP, W)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -78,7 +78,6 @@ class EmbeddingFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         (symbols, k), rows = table.shape, tokens.shape[0]
         kp, device = padded(k), table.device
-        bk = power_of_two(kp)
         theta = torch.empty(rows, kp, dtype=torch.float32, device=device)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=device)
         hot, aside = None, Aside(device, "weights")
@@ -87,19 +86,9 @@ class EmbeddingFunction(torch.autograd.Function):
             hot = torch.empty(rows, vp, dtype=dtype, device=device)
             with aside:
                 one_hot_kernel[(triton.cdiv(rows, 32), triton.cdiv(vp, 64))](tokens, hot, rows, vp, 32, 64)
-        r = row_tile("residual", bk)
+        width, r, warps = row_shape("residual", kp)
         embedding_kernel[(triton.cdiv(rows, r),)](
-            table,
-            tokens,
-            theta,
-            feat,
-            rows,
-            k,
-            kp,
-            bk,
-            r,
-            math_mode(dtype),
-            num_warps=row_warps("residual", bk),
+            table, tokens, theta, feat, rows, k, kp, width, r, math_mode(dtype), num_warps=warps
         )
         if hot is not None:
             aside.join()
@@ -112,13 +101,11 @@ class EmbeddingFunction(torch.autograd.Function):
         dtheta, dfeat = grads
         rows, k = tokens.shape[0], table.shape[1]
         kp = padded(k)
-        bk = power_of_two(kp)
         grad = torch.empty(rows, kp, dtype=feat.dtype, device=feat.device)
-        r = row_tile("residual_backward", bk)
+        width, r, warps = row_shape("residual_backward", kp)
         embedding_backward_kernel[(triton.cdiv(rows, r),)](
             grad if dtheta is None else dtheta.contiguous(), feat if dfeat is None else dfeat.contiguous(), feat,
-            grad, rows, kp, bk, r, dtheta is not None, dfeat is not None,
-            num_warps=row_warps("residual_backward", bk),
+            grad, rows, kp, width, r, dtheta is not None, dfeat is not None, num_warps=warps,
         )  # fmt: skip
         # The backward pass ends here: beside what is left on the side, not behind it. Unless that writes here too.
         book = ledger.current()

@@ -23,15 +23,14 @@ from .common import (
     math_mode,
     mm,
     padded,
-    power_of_two,
     sigmoid,
     sincos,
     tile_of,
     transposed_mm,
 )
 from .gradients import release, spot
-from .tiles import PASS, pass_grid, row_tile, row_warps
-from .update import store_features
+from .rows import load_row, store_features
+from .tiles import PASS, pass_grid, row_shape
 
 
 @triton.jit
@@ -131,15 +130,13 @@ def settle_modes_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def phase_features_kernel(
-    theta_ptr, feat_ptr, M, k, KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr
+    theta_ptr, feat_ptr, M, k, KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr
 ):
     """theta (M, KP) -> [cos θ, sin θ, 1] (M, 2KP + 16)"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    row_ok = rows < M
-    mask = row_ok[:, None] & (cols < KP)[None, :]
-    theta = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    store_features(feat_ptr, theta, rows, cols, row_ok, cols < k, KP, MATH)
+    ok = rows < M
+    theta = load_row(theta_ptr, rows * KP, ok, KP, W)
+    store_features(feat_ptr, theta, rows, ok, k, KP, W, MATH)
 
 
 @triton.jit
@@ -286,11 +283,11 @@ class MeanFieldFunction(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         dtype, (rows, kp), k = cast.dtype, theta.shape, gate.shape[2]
         w1, w2 = pack_modes(gate, value, projection, bias, dtype) if packed is None else packed
-        bk, mode = power_of_two(kp), math_mode(dtype)
+        mode = math_mode(dtype)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=dtype, device=theta.device)
-        r = row_tile("residual", bk)
+        width, r, warps = row_shape("residual", kp)
         phase_features_kernel[(triton.cdiv(rows, r),)](
-            theta, feat, rows, k, kp, bk, r, mode, num_warps=row_warps("residual", bk)
+            theta, feat, rows, k, kp, width, r, mode, num_warps=warps
         )
         pre = mm(feat, w1.t())
         hp = w1.shape[0] // 3

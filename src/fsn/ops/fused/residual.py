@@ -14,9 +14,9 @@ import torch
 import triton
 from torch import Tensor
 
-from .common import ONES, Aside, math_mode, power_of_two
+from .common import ONES, Aside, math_mode
 from .gradients import release, total
-from .tiles import row_tile, row_warps
+from .tiles import row_shape
 from .update import residual_backward_kernel, residual_kernel
 
 
@@ -49,15 +49,14 @@ class ResidualFunction(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         rows, kp = theta.shape
-        bk = power_of_two(kp)
-        r = row_tile("residual", bk)
+        width, r, warps = row_shape("residual", kp)
         x = x.contiguous()
         out = torch.empty_like(theta)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=x.dtype, device=x.device)
         residual_kernel[(triton.cdiv(rows, r),)](
             theta, x, theta if alpha is None else alpha, out, feat, *_drop_arguments(drop, theta),
-            rows, length, k, kp, bk, r, alpha is not None, drop is not None, math_mode(x.dtype),
-            num_warps=row_warps("residual", bk),
+            rows, length, k, kp, width, r, alpha is not None, drop is not None, math_mode(x.dtype),
+            num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(x, alpha, feat)
         ctx.drop, ctx.length, ctx.k = drop, length, k
@@ -68,8 +67,7 @@ class ResidualFunction(torch.autograd.Function):
         x, alpha, feat = ctx.saved_tensors
         dtheta, dfeat = grads
         (rows, kp), k = x.shape, ctx.k
-        bk = power_of_two(kp)
-        r = row_tile("residual_backward", bk)
+        width, r, warps = row_shape("residual_backward", kp)
         programs = triton.cdiv(rows, r)
         dx = torch.empty_like(x)
         dalpha = torch.empty(programs, dtype=torch.float32, device=x.device)
@@ -78,9 +76,9 @@ class ResidualFunction(torch.autograd.Function):
         residual_backward_kernel[(programs,)](
             x if dtheta is None else dtheta.contiguous(), x if dfeat is None else dfeat.contiguous(), feat, x,
             dalpha if alpha is None else alpha, dout, dx, dalpha, *_drop_arguments(ctx.drop, x),
-            rows, ctx.length, k, kp, bk, r, alpha is not None, ctx.drop is not None,
+            rows, ctx.length, k, kp, width, r, alpha is not None, ctx.drop is not None,
             dtheta is not None, dfeat is not None, write, math_mode(x.dtype),
-            num_warps=row_warps("residual_backward", bk),
+            num_warps=warps,
         )  # fmt: skip
         dalpha_sum = None
         if alpha is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import triton
 
 BLOCK = 64
 """Sequences are padded to a multiple of this inside the attention kernels, so that their products need no masks."""
@@ -67,25 +68,22 @@ class Strip:
 STRIP = Strip(32, 64, 1, 4)
 
 ROWS = {
-    "query_key": (512, 2),
-    "update": (512, 2),
-    "residual": (512, 2),
-    "update_backward": (256, 2),
-    "prepare_backward": (256, 2),
-    "residual_backward": (512, 2),
+    "query_key": (128, 1),
+    "update": (128, 1),
+    "residual": (128, 1),
+    "update_backward": (128, 1),
+    "prepare_backward": (128, 1),
+    "residual_backward": (128, 1),
 }
-"""Row kernels: elements a program handles, and its warps, for rows of up to 256 elements."""
+"""Row kernels: numbers in one piece of all rows of a program, and its warps; more where a piece of a row is longer."""
 
 
-def row_tile(kernel: str, bk: int) -> int:
-    """Rows per program for rows of ``bk`` (padded) elements."""
-    return max(1, ROWS[kernel][0] // bk)
-
-
-def row_warps(kernel: str, bk: int) -> int:
-    """Warps per program: more where a single row is longer than the program's share."""
-    elements, warps = ROWS[kernel]
-    return min(16, warps * max(1, bk // elements))
+def row_shape(kernel: str, kp: int) -> tuple[int, int, int]:
+    """Columns in a piece of a row of ``kp`` numbers (``rows.py``), rows per program, warps."""
+    whole = max(16, triton.next_power_of_2(kp))
+    width = max(min(64, whole), whole // 4)
+    numbers, warps = ROWS[kernel]
+    return width, max(1, numbers // width), min(16, warps * max(1, width // numbers))
 
 
 def pass_grid(rows: int, columns: int) -> tuple[int, int]:

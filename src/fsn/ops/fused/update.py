@@ -10,83 +10,129 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .common import COUNTS, beside, keep_mask, ones_columns, sigmoid, sincos, softplus, tanh
+from .common import COUNTS, beside, keep_mask, sigmoid, softplus, tanh
+from .rows import (
+    add_rows,
+    dot_row,
+    largest_in_row,
+    load_row,
+    multiply_rows,
+    only_phases,
+    scale_row,
+    sincos_row,
+    store_features,
+    store_row,
+    store_row_and_one,
+    sum_row,
+    wide_row,
+)
 
 
 @triton.jit
-def bound_parts(x, MATH: tl.constexpr):
+def tanh_row(xs, MATH: tl.constexpr):
+    ts: tl.tuple = ()
+    for p in tl.static_range(len(xs)):
+        ts += (tanh(xs[p], MATH),)
+    return ts
+
+
+@triton.jit
+def bound_parts(xs, MATH: tl.constexpr):
     """What the bound needs of a row: tanh x, ‖x‖ and ‖tanh x‖ over a scale for x and one for tanh x, and their ratio.
 
     The scales are the largest entries, so that no square is lost. In fast mode they are one: a row whose squares
     underflow, far below what bfloat16 tells from a zero, counts as an all-zero row. That has ratio one and norms one.
     """
-    t = tanh(x, MATH)
+    ts = tanh_row(xs, MATH)
     if MATH == 2:
-        square = tl.sum(x * x, axis=1)
+        square = dot_row(xs, xs)
         zero = square < 1e-30
         scale_x = tl.where(zero, 1.0, 1.0)
         scale_t = scale_x
         norm_x = tl.where(zero, 1.0, tl.sqrt(square))
-        norm_t = tl.where(zero, 1.0, tl.sqrt(tl.sum(t * t, axis=1)))
+        norm_t = tl.where(zero, 1.0, tl.sqrt(dot_row(ts, ts)))
     else:
-        largest = tl.max(tl.abs(x), axis=1)
+        largest = largest_in_row(xs)
         zero = largest == 0.0
         scale_x = tl.where(zero, 1.0, largest)
         scale_t = tl.where(zero, 1.0, tanh(scale_x, MATH))
-        xs = x * (1.0 / scale_x)[:, None]
-        ts = t * (1.0 / scale_t)[:, None]
-        norm_x = tl.where(zero, 1.0, tl.sqrt(tl.sum(xs * xs, axis=1)))
-        norm_t = tl.where(zero, 1.0, tl.sqrt(tl.sum(ts * ts, axis=1)))
+        small = scale_row(xs, 1.0 / scale_x)
+        norm_x = tl.where(zero, 1.0, tl.sqrt(dot_row(small, small)))
+        small = scale_row(ts, 1.0 / scale_t)
+        norm_t = tl.where(zero, 1.0, tl.sqrt(dot_row(small, small)))
     ratio = (norm_t * scale_t) / (norm_x * scale_x)
-    return t, scale_x, scale_t, norm_x, norm_t, ratio
+    return ts, scale_x, scale_t, norm_x, norm_t, ratio
 
 
 @triton.jit
-def bounded(x, alpha_ptr, BOUND: tl.constexpr, MATH: tl.constexpr):
+def bounded(xs, alpha_ptr, BOUND: tl.constexpr, MATH: tl.constexpr):
     """x · |α| · ratio(x), or x."""
     if BOUND:
         alpha = tl.abs(tl.load(alpha_ptr))
-        _, _, _, _, _, ratio = bound_parts(x, MATH)
-        return x * (alpha * ratio)[:, None]
+        _, _, _, _, _, ratio = bound_parts(xs, MATH)
+        return scale_row(xs, alpha * ratio)
     else:
-        return x
+        return xs
 
 
 @triton.jit
-def bound_backward(x, grad, alpha, BOUND: tl.constexpr, MATH: tl.constexpr):
+def bound_backward(xs, grads, alpha, BOUND: tl.constexpr, MATH: tl.constexpr):
     """dx and the per-token gradient of |α|, for out = x · |α| · ratio(x)."""
     if BOUND:
-        t, scale_x, scale_t, norm_x, norm_t, ratio = bound_parts(x, MATH)
-        along = tl.sum((x * (1.0 / scale_x)[:, None]) * grad, axis=1)
+        ts, scale_x, scale_t, norm_x, norm_t, ratio = bound_parts(xs, MATH)
+        along = dot_row(scale_row(xs, 1.0 / scale_x), grads)
         by_t = along / (scale_t * norm_t * norm_x)
         by_x = along * ratio / (scale_x * norm_x * norm_x)
-        slope = t * (1.0 - t * t) * by_t[:, None] - x * by_x[:, None]
-        return alpha * (ratio[:, None] * grad + slope), along * norm_t * scale_t / norm_x
+        dxs: tl.tuple = ()
+        for p in tl.static_range(len(xs)):
+            t = ts[p]
+            slope = t * (1.0 - t * t) * by_t[:, None] - xs[p] * by_x[:, None]
+            dxs += (alpha * (ratio[:, None] * grads[p] + slope),)
+        return dxs, along * norm_t * scale_t / norm_x
     else:
-        return grad, tl.sum(grad, axis=1) * 0.0
+        return grads, sum_row(grads) * 0.0
 
 
 @triton.jit
-def load_gate(pre_ptr, rows, cols, mask, KP: tl.constexpr, GATE: tl.constexpr, MATH: tl.constexpr):
+def load_gate(pre_ptr, rows, ok, KP: tl.constexpr, W: tl.constexpr, GATE: tl.constexpr, MATH: tl.constexpr):
     """The value gate (third block of the raw gates): GATE 1 signed, 2 softplus. Also its argument."""
-    raw = tl.load(pre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :], mask=mask, other=0.0)
-    raw = raw.to(tl.float32)
+    raw = wide_row(load_row(pre_ptr + 2 * KP, rows * (3 * KP), ok, KP, W))
     if GATE == 2:
-        return softplus(raw, MATH), raw
+        gate: tl.tuple = ()
+        for p in tl.static_range(len(raw)):
+            gate += (softplus(raw[p], MATH),)
+        return gate, raw
     else:
         return raw, raw
 
 
 @triton.jit
-def dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr):
+def dropped(
+    xs,
+    rows,
+    T,
+    k,
+    W: tl.constexpr,
+    counter_ptr,
+    first_row,
+    site,
+    threshold,
+    keep_scale,
+    DROPOUT: tl.constexpr,
+):
     """x with dropout's mask and scale, or x."""
     if DROPOUT:
         counter = tl.load(counter_ptr)
         sample = (rows // T + first_row)[:, None]
-        column = ((rows % T)[:, None] * k + cols[None, :]).to(tl.int32)
-        return tl.where(keep_mask(counter, sample, column, site, threshold), x * keep_scale, 0.0)
+        kept: tl.tuple = ()
+        for p in tl.static_range(len(xs)):
+            cols = p * W + tl.arange(0, W)
+            column = ((rows % T)[:, None] * k + cols[None, :]).to(tl.int32)
+            keep = keep_mask(counter, sample, column, site, threshold)
+            kept += (tl.where(keep, xs[p] * keep_scale, 0.0),)
+        return kept
     else:
-        return x
+        return xs
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -94,7 +140,7 @@ def residual_kernel(
     theta_ptr, x_ptr, alpha_ptr, out_ptr, feat_ptr,
     counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
     BOUND: tl.constexpr, DROPOUT: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """θ + bound(dropout(x)), and the features that gates and readout read.
@@ -102,34 +148,20 @@ def residual_kernel(
     theta (M, KP) float32, x (M, KP) -> out (M, KP) float32, feat (M, 2KP + 16)
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    valid = cols < k
-    row_ok = rows < M
-    mask = row_ok[:, None] & (cols < KP)[None, :]
-    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
-    x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-    new = th + bounded(x, alpha_ptr, BOUND, MATH)
-    tl.store(out_ptr + rows[:, None] * KP + cols[None, :], new, mask=mask)
-    store_features(feat_ptr, new, rows, cols, row_ok, valid, KP, MATH)
-
-
-@triton.jit
-def store_features(feat_ptr, theta, rows, cols, row_ok, valid, KP: tl.constexpr, MATH: tl.constexpr):
-    """[cos θ, sin θ, 1], zeros in the padding"""
-    s, c = sincos(theta, MATH)
-    dst = feat_ptr + rows[:, None] * (2 * KP + 16) + cols[None, :]
-    store = row_ok[:, None] & (cols < KP)[None, :]
-    tl.store(dst, tl.where(valid[None, :], c, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
-    tl.store(dst + KP, tl.where(valid[None, :], s, 0.0).to(feat_ptr.dtype.element_ty), mask=store)
-    ones_columns(feat_ptr, rows, row_ok, 2 * KP + 16)
+    ok = rows < M
+    th = load_row(theta_ptr, rows * KP, ok, KP, W)
+    x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
+    x = dropped(x, rows, T, k, W, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    new = add_rows(th, bounded(x, alpha_ptr, BOUND, MATH))
+    store_row(out_ptr, rows * KP, ok, new, KP, W)
+    store_features(feat_ptr, new, rows, ok, k, KP, W, MATH)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_kernel(
     theta_ptr, x_ptr, pre_ptr, alpha_ptr, out_ptr, cast_ptr,
     M,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gate the coupling, bound it, and move θ: equation 2 from the sum over harmonics on.
@@ -137,42 +169,39 @@ def coupling_update_kernel(
     theta (M, KP), x (M, KP), pre (M, 3KP) -> out (M, KP), cast (M, KP + 16)
     """
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    cols = tl.arange(0, BK)
-    row_ok = rows < M
-    mask = row_ok[:, None] & (cols < KP)[None, :]
-    narrow = rows[:, None] * KP + cols[None, :]
-    th = tl.load(theta_ptr + narrow, mask=mask, other=0.0)
-    x = tl.load(x_ptr + narrow, mask=mask, other=0.0).to(tl.float32)
-    gate, _ = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
-    x = tl.where(mask, x * gate, 0.0)
-    new = th + bounded(x, alpha_ptr, BOUND, MATH)
-    tl.store(out_ptr + narrow, new, mask=mask)
-    tl.store(
-        cast_ptr + rows[:, None] * (KP + 16) + cols[None, :], new.to(cast_ptr.dtype.element_ty), mask=mask
-    )
-    ones_columns(cast_ptr, rows, row_ok, KP + 16)
+    ok = rows < M
+    th = load_row(theta_ptr, rows * KP, ok, KP, W)
+    x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
+    gate, _ = load_gate(pre_ptr, rows, ok, KP, W, GATE, MATH)
+    new = add_rows(th, bounded(multiply_rows(x, gate), alpha_ptr, BOUND, MATH))
+    store_row(out_ptr, rows * KP, ok, new, KP, W)
+    store_row_and_one(cast_ptr, rows * (KP + 16), ok, new, KP, W)
 
 
 @triton.jit
 def incoming(
-    dtheta_ptr, dfeat_ptr, feat_ptr, dcast_ptr, rows, cols, mask,
-    KP: tl.constexpr, HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, HAS_DCAST: tl.constexpr,
+    dtheta_ptr, dfeat_ptr, feat_ptr, dcast_ptr, rows, ok, KP: tl.constexpr, W: tl.constexpr,
+    HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, HAS_DCAST: tl.constexpr,
 ):  # fmt: skip
     """All that flows back into θ: directly, through [cos, sin], through the cast copy."""
+    grad: tl.tuple = ()
     if HAS_DTHETA:
-        grad = tl.load(dtheta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
+        grad = load_row(dtheta_ptr, rows * KP, ok, KP, W)
     else:
-        grad = tl.where(mask, 0.0, 0.0)
+        for _ in tl.static_range((KP + W - 1) // W):
+            grad += (tl.zeros((rows.shape[0], W), tl.float32),)
     if HAS_DFEAT:
-        src = rows[:, None] * (2 * KP + 16) + cols[None, :]
-        c = tl.load(feat_ptr + src, mask=mask, other=0.0).to(tl.float32)
-        s = tl.load(feat_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
-        dc = tl.load(dfeat_ptr + src, mask=mask, other=0.0).to(tl.float32)
-        ds = tl.load(dfeat_ptr + src + KP, mask=mask, other=0.0).to(tl.float32)
-        grad += c * ds - s * dc
+        start = rows * (2 * KP + 16)
+        c = wide_row(load_row(feat_ptr, start, ok, KP, W))
+        s = wide_row(load_row(feat_ptr + KP, start, ok, KP, W))
+        dc = wide_row(load_row(dfeat_ptr, start, ok, KP, W))
+        ds = wide_row(load_row(dfeat_ptr + KP, start, ok, KP, W))
+        total: tl.tuple = ()
+        for p in tl.static_range((KP + W - 1) // W):
+            total += (grad[p] + c[p] * ds[p] - s[p] * dc[p],)
+        grad = total
     if HAS_DCAST:
-        src = rows[:, None] * (KP + 16) + cols[None, :]
-        grad += tl.load(dcast_ptr + src, mask=mask, other=0.0).to(tl.float32)
+        grad = add_rows(grad, wide_row(load_row(dcast_ptr, rows * (KP + 16), ok, KP, W)))
     return grad
 
 
@@ -192,31 +221,27 @@ def residual_backward_kernel(
     dout_ptr, dx_ptr, dalpha_ptr,
     counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
-    KP: tl.constexpr, BK: tl.constexpr, R: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
     BOUND: tl.constexpr, DROPOUT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, WRITE: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Backward of θ + bound(dropout(x)): the total gradient of θ (dout), dx (M, KP), and partial sums for α."""
     pid = tl.program_id(0).to(tl.int64)
-    cols = tl.arange(0, BK)
-    valid = cols < k
     rows = pid * R + tl.arange(0, R)
-    row_ok = rows < M
-    mask = row_ok[:, None] & (cols < KP)[None, :]
+    ok = rows < M
     grad = incoming(
-        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, cols, mask, KP, HAS_DTHETA, HAS_DFEAT, False
+        dtheta_ptr, dfeat_ptr, feat_ptr, dtheta_ptr, rows, ok, KP, W, HAS_DTHETA, HAS_DFEAT, False
     )
     alpha, sign = load_alpha(alpha_ptr, BOUND)
-    x = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
     if WRITE:
-        tl.store(dout_ptr + rows[:, None] * KP + cols[None, :], grad, mask=mask)
-    x = dropped(x, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+        store_row(dout_ptr, rows * KP, ok, grad, KP, W)
+    x = dropped(x, rows, T, k, W, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
     dx, da = bound_backward(x, grad, alpha, BOUND, MATH)
-    dx = dropped(dx, rows, cols, T, k, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
-    dx = tl.where(valid[None, :], dx, 0.0)
-    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], dx.to(dx_ptr.dtype.element_ty), mask=mask)
+    dx = dropped(dx, rows, T, k, W, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    store_row(dx_ptr, rows * KP, ok, only_phases(dx, k, KP, W), KP, W)
     if BOUND:
-        tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da, 0.0), axis=0))
+        tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(ok, da, 0.0), axis=0))
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -224,7 +249,7 @@ def coupling_update_backward_kernel(
     dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, constant_ptr,
     dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
     B, T, TP,
-    KP: tl.constexpr, BK: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
@@ -235,47 +260,45 @@ def coupling_update_backward_kernel(
     turn (M,): the gradient of the drift's weight.
     """
     pid = tl.program_id(0)
-    cols = tl.arange(0, BK)
     padded = pid * R + tl.arange(0, R)
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
-    row_ok = (batch < B) & (t < T)
-    inside = (cols < KP)[None, :]
-    mask = row_ok[:, None] & inside
+    ok = (batch < B) & (t < T)
     alpha, sign = load_alpha(alpha_ptr, BOUND)
     grad = incoming(
-        dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, cols, mask, KP, HAS_DTHETA, False, HAS_DCAST
+        dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, ok, KP, W, HAS_DTHETA, False, HAS_DCAST
     )
-    a = tl.load(x_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
-    gate, raw = load_gate(pre_ptr, rows, cols, mask, KP, GATE, MATH)
-    th = tl.load(theta_ptr + rows[:, None] * KP + cols[None, :], mask=mask, other=0.0)
+    a = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
+    gate, raw = load_gate(pre_ptr, rows, ok, KP, W, GATE, MATH)
+    th = load_row(theta_ptr, rows * KP, ok, KP, W)
     if DRIFT:
-        constant = tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)
-    gate = tl.where(mask, gate, 0.0)
-    dx, da_row = bound_backward(a * gate, grad, alpha, BOUND, MATH)
+        constant = load_row(constant_ptr, tl.zeros((1,), tl.int32), tl.full((1,), 1, tl.int1), KP, W)
+    dx, da_row = bound_backward(multiply_rows(a, gate), grad, alpha, BOUND, MATH)
     if BOUND:
-        tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(row_ok, da_row, 0.0), axis=0))
-    dgate = dx * a
+        tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(ok, da_row, 0.0), axis=0))
+    dgate = multiply_rows(dx, a)
     if GATE == 2:
-        dgate = dgate * sigmoid(raw, MATH)
-    dgate = tl.where(mask, dgate, 0.0)
-    tl.store(
-        dpre_ptr + rows[:, None] * (3 * KP) + 2 * KP + cols[None, :],
-        dgate.to(dpre_ptr.dtype.element_ty),
-        mask=mask,
-    )
-    da = tl.where(mask, dx * gate, 0.0).to(dx_ptr.dtype.element_ty)
-    tl.store(dx_ptr + rows[:, None] * KP + cols[None, :], da, mask=mask)
-    da = da.to(tl.float32)
+        slopes: tl.tuple = ()
+        for p in tl.static_range(len(raw)):
+            slopes += (sigmoid(raw[p], MATH),)
+        dgate = multiply_rows(dgate, slopes)
+    store_row(dpre_ptr + 2 * KP, rows * (3 * KP), ok, dgate, KP, W)
+    da: tl.tuple = ()
+    for p in tl.static_range(len(dx)):
+        da += ((dx[p] * gate[p]).to(dx_ptr.dtype.element_ty),)
+    store_row(dx_ptr, rows * KP, ok, da, KP, W)
+    da = wide_row(da)
     if DRIFT:
-        tl.store(turn_ptr + rows, tl.sum(da * constant[None, :], axis=1), mask=row_ok)
-    s1, c1 = sincos(th, MATH)
-    c, s = c1, s1
-    pairs = tl.arange(0, 2 * BK)
-    wide = (batch < B)[:, None] & (pairs < 2 * KP)[None, :]
+        tl.store(turn_ptr + rows, dot_row(da, constant), mask=ok)
+    s1, c1 = sincos_row(th, MATH)
+    start = dg_ptr + padded[:, None].to(tl.int64) * (2 * N * KP)
     kind = dg_ptr.dtype.element_ty
-    for n in tl.static_range(N):
-        dst = dg_ptr + padded[:, None].to(tl.int64) * (2 * N * KP) + 2 * n * KP + pairs[None, :]
-        tl.store(dst, beside((-s * da).to(kind), (c * da).to(kind)), mask=wide)
-        c, s = c * c1 - s * s1, s * c1 + c * s1
+    for p in tl.static_range(len(da)):
+        pairs = 2 * p * W + tl.arange(0, 2 * W)
+        wide = (batch < B)[:, None] & (pairs < 2 * KP)[None, :]
+        c, s = c1[p], s1[p]
+        for n in tl.static_range(N):
+            value = beside((-s * da[p]).to(kind), (c * da[p]).to(kind))
+            tl.store(start + 2 * n * KP + pairs[None, :], value, mask=wide)
+            c, s = c * c1[p] - s * s1[p], s * c1[p] + c * s1[p]
