@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .common import COUNTS, ONES, Aside, math_mode, mm, pack, padded, sigmoid, tile_of, transposed_mm
 from .gradients import release, settle
-from .tiles import FEEDFORWARD, FEEDFORWARD_WIDEST, PASS, pass_grid
+from .tiles import FEEDFORWARD, FEEDFORWARD_BACKWARD, FEEDFORWARD_WIDEST, PASS, pass_grid
 
 
 @triton.jit
@@ -90,6 +90,39 @@ def middle_backward_kernel(
     tl.store(dgu_ptr + src + HP, dup.to(dgu_ptr.dtype.element_ty), mask=mask)
 
 
+@triton.jit(do_not_specialize=COUNTS)
+def into_middle_kernel(
+    dy_ptr, w_ptr, gu_ptr, dgu_ptr, out_ptr, M,
+    D: tl.constexpr, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr,
+    AGAIN: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """The same with the product that feeds it: dy (M, D), w (D, HP + 16) and gu -> dgu, with dout = dy w"""
+    rows = tl.program_id(1).to(tl.int64) * BM + tl.arange(0, BM)
+    cols = tl.program_id(0) * BH + tl.arange(0, BH)
+    d = tl.arange(0, BD)
+    ok = (rows < M)[:, None]
+    inside = (cols < HP)[None, :]
+    mask = ok & inside
+    src = rows[:, None] * (2 * HP) + cols[None, :]
+    dout = tl.zeros((BM, BH), tl.float32)
+    for d0 in range(0, D, BD):
+        within = d0 + d < D
+        dy = tl.load(dy_ptr + rows[:, None] * D + (d0 + d)[None, :], mask=ok & within[None, :], other=0.0)
+        w = tl.load(
+            w_ptr + (d0 + d)[:, None] * (HP + 16) + cols[None, :], mask=within[:, None] & inside, other=0.0
+        )
+        dout = tl.dot(dy, w, dout)
+    gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
+    dgate, dup = swiglu_backward(gate, up, dout.to(gu_ptr.dtype.element_ty).to(tl.float32), MATH)
+    kind = dgu_ptr.dtype.element_ty
+    if AGAIN:
+        out = swiglu(gate, up, MATH).to(kind)
+        tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
+    tl.store(dgu_ptr + src, dgate.to(kind), mask=mask)
+    tl.store(dgu_ptr + src + HP, dup.to(kind), mask=mask)
+
+
 def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """x (M, NP + 16), w (2HP, NP + 16) -> gu (M, 2HP), and SiLU(gate) ⊙ up (M, HP).
 
@@ -112,12 +145,20 @@ def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 def through_middle(dy: Tensor, w: Tensor, gu: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), made again if nobody kept it"""
-    rows, hp = gu.shape[0], gu.shape[1] // 2
-    dmiddle, dgu = mm(dy, w[:, :hp]), torch.empty_like(gu)
-    middle = torch.empty_like(dmiddle) if kept is None else kept
-    middle_backward_kernel[pass_grid(rows, hp)](
-        gu, dmiddle, dgu, middle, rows, hp, *PASS, kept is None, math_mode(gu.dtype)
-    )
+    rows, hp, mode = gu.shape[0], gu.shape[1] // 2, math_mode(gu.dtype)
+    dgu = torch.empty_like(gu)
+    middle = torch.empty(rows, hp, dtype=gu.dtype, device=gu.device) if kept is None else kept
+    if gu.dtype == torch.float32 or hp > FEEDFORWARD_WIDEST:
+        dmiddle = mm(dy, w[:, :hp])
+        middle_backward_kernel[pass_grid(rows, hp)](
+            gu, dmiddle, dgu, middle, rows, hp, *PASS, kept is None, mode
+        )
+        return dgu, middle
+    tile = FEEDFORWARD_BACKWARD
+    into_middle_kernel[(triton.cdiv(hp, tile.columns), triton.cdiv(rows, tile.rows))](
+        dy, w, gu, dgu, middle, rows, dy.shape[1], hp, tile.rows, tile.columns, tile.inner, kept is None, mode,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
     return dgu, middle
 
 
