@@ -11,7 +11,7 @@ import torch
 import fsn
 from fsn.data import Windows, epoch_order
 from fsn.train import Recipe, train
-from fsn.train.step import Stepper
+from fsn.train.step import MANY, Stepper
 from fsn.train.world import World, choose_engine, choose_precision, numerics
 from tests.train.tiny import MODELS, corpus, lines, recipe
 
@@ -59,7 +59,23 @@ def test_warm_up_and_capture_move_nothing(engine: str) -> None:
     assert stepper.prepare() > 0
     torch.cuda.synchronize()
     assert all(torch.equal(a, b) for a, b in zip(watched, before, strict=True))
-    assert bool(stepper._graphs) == (engine == "graph")
+    assert bool(stepper._graphs) == (stepper._many is not None) == (engine == "graph")
+
+
+@pytest.mark.parametrize("preset", MODELS)
+def test_many_steps_in_one_graph_are_those_of_single_ones(preset: str) -> None:
+    """All at once, where most go through the graph of many, and one by one: the same bits."""
+    ends = []
+    n = 2 * MANY + 3
+    for at_once in (n, 1):
+        r = recipe(engine="graph", precision="bf16", deterministic=True)
+        with numerics(r, torch.device("cuda")):
+            stepper = make(preset, r)
+            for i in range(0, n, at_once):
+                stepper.run(at_once, i)
+            ends.append([*stepper.optimizer.tensors(), stepper.counters, stepper.ring])
+    assert int(ends[0][-2][2]) == n
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
 def test_a_bad_step_freezes_the_graph() -> None:

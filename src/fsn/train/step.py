@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 RING = 1024  # losses kept on the device: the most steps between two looks of the host
 WARM_UP = 3
+MANY = 8
+"""Steps in a second graph, beside that of a single step: between two replays the GPU pauses for 13 µs."""
 
 
 def dropout_base(seed: int) -> int:
@@ -74,6 +76,7 @@ class Stepper:
         self._shares = {b: self._share(b) for b in batches}
         self._loss: Callable[..., Tensor] = model.loss  # type: ignore[assignment]
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._many: torch.cuda.CUDAGraph | None = None
         self._ready = False
 
     # -- where the run stands ------------------------------------------------------------------------------
@@ -192,7 +195,7 @@ class Stepper:
                 raise
             self.on_fallback(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
-            self._graphs = []
+            self._graphs, self._many = [], None
         finally:
             for tensor, before in saved:
                 tensor.copy_(before)
@@ -242,12 +245,25 @@ class Stepper:
             pool = graph.pool()
             graphs.append(graph)
         self._graphs = graphs
+        if self.world.size == 1:
+            many = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(many, pool=pool, stream=stream, capture_error_mode=mode):
+                for _ in range(MANY):
+                    self._eager(batch, self._loss)
+            self._many = many
 
     def run(self, n: int, position: int) -> None:
         """Start ``n`` steps, the first of them on batch ``position`` of the epoch."""
         self.prepare()
-        for i in range(n):
+        i = 0
+        while i < n:
+            many = i + MANY <= n and self.batch_at(position + i + MANY - 1) == self.recipe.batch_size
+            if many and self._many is not None:
+                self._many.replay()
+                i += MANY
+                continue
             batch = self.batch_at(position + i)
+            i += 1
             if batch != self.recipe.batch_size:
                 self._eager(batch, self.model.loss)  # type: ignore[arg-type]
             elif not self._graphs:

@@ -47,7 +47,7 @@ SCORE_GRADIENT = Tile(64, 64, FULL, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
-FEEDFORWARD_BACKWARD = Tile(128, 32, 64, 4, 3)
+FEEDFORWARD_BACKWARD = Tile(64, 32, 64, 4, 3)
 """The product that feeds the middle's gradient with that gradient."""
 FEEDFORWARD_WIDEST = 512
 """Hidden units up to which that is faster than the library's product and a pass of its own (at 1,024: 10 % slower)."""
