@@ -38,7 +38,7 @@ LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 
 """Rows of up to 256 columns in one piece, longer ones column by column."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
-COUPLE = Tile(64, 32, 16, 4, 3)
+COUPLE = Tile(64, 64, 16, 4, 2)
 """The same with what becomes of the result: rows, tokens at a time, phases."""
 FULL = 256
 """Sequences up to this long are not cut: the library multiplies them in full, zeros above the diagonal and all (25 µs
@@ -73,9 +73,9 @@ ROWS = {
     "query_key": (128, 1),
     "update": (128, 1),
     "residual": (128, 1),
-    "update_backward": (128, 1),
-    "prepare_backward": (128, 1),
-    "residual_backward": (128, 1),
+    "update_backward": (64, 1),
+    "prepare_backward": (64, 1),
+    "residual_backward": (64, 1),
 }
 """Row kernels: numbers in one piece of all rows of a program, and its warps; more where a piece of a row is longer."""
 
