@@ -70,22 +70,21 @@ class Strip:
 STRIP = Strip(32, 64, 1, 4)
 
 ROWS = {
-    "query_key": (128, 1),
-    "update": (128, 1),
-    "residual": (128, 1),
-    "update_backward": (64, 1),
-    "prepare_backward": (64, 1),
-    "residual_backward": (64, 1),
+    "query_key": 2,
+    "update": 2,
+    "residual": 2,
+    "update_backward": 1,
+    "prepare_backward": 1,
+    "residual_backward": 1,
 }
-"""Row kernels: numbers in one piece of all rows of a program, and its warps; more where a piece of a row is longer."""
+"""Row kernels: rows of a program where their pieces (``rows.py``) are 64 columns wide."""
 
 
 def row_shape(kernel: str, kp: int) -> tuple[int, int, int]:
-    """Columns in a piece of a row of ``kp`` numbers (``rows.py``), rows per program, warps."""
+    """Columns in a piece of a row of ``kp`` numbers, rows per program, warps: two or four numbers a thread and piece."""
     whole = max(16, triton.next_power_of_2(kp))
     width = max(min(64, whole), whole // 4)
-    numbers, warps = ROWS[kernel]
-    return width, max(1, numbers // width), min(16, warps * max(1, width // numbers))
+    return width, max(1, 64 * ROWS[kernel] // width), max(1, width // 128)
 
 
 def pass_grid(rows: int, columns: int) -> tuple[int, int]:
