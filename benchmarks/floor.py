@@ -33,6 +33,9 @@ class Ceilings:
     bandwidth: float
     product: str
 
+    def or_higher(self, other: Ceilings) -> Ceilings:
+        return Ceilings(max(self.flops, other.flops), max(self.bandwidth, other.bandwidth), self.product)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -47,6 +50,11 @@ class Work:
     def limit(self, ceilings: Ceilings) -> str:
         products = self.flops / ceilings.flops > self.bytes / ceilings.bandwidth
         return "products" if products else "traffic"
+
+    def against(self, ms: float, ceilings: Ceilings) -> dict[str, float | str]:
+        """How far a measured time is from the floor."""
+        least = self.floor_ms(ceilings)
+        return {"floor_ms": least, "floor": self.limit(ceilings), "share_of_floor": least / ms}
 
 
 def forward_flops(config: Config, batch: int, positions: int, causal: bool = True) -> float:

@@ -166,7 +166,6 @@ def _time(
     timing = time_blocks(ready.run, device, seconds)
     memory = peak_memory_gb(device) - ready.held
     work: Work = getattr(floor, part)(case.config, case.batch, case.length - 1)
-    least = work.floor_ms(ceilings)
     found = asdict(timing) | {
         "mtok_per_s": case.batch * (case.length - 1) / timing.ms / 1e3,
         "memory_gb": memory,
@@ -174,9 +173,7 @@ def _time(
         "graphs": {name: n - before[name] for name, n in compiled_graphs().items()},
         "gflop": work.flops / 1e9,
         "gbyte": work.bytes / 1e9,
-        "floor_ms": least,
-        "floor": work.limit(ceilings),
-        "share_of_floor": least / timing.ms,
+        **work.against(timing.ms, ceilings),
     }
     return found, ready.check()
 

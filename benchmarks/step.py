@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.floor import Ceilings, measure_ceilings
+from benchmarks.floor import Ceilings, Work, measure_ceilings
 from benchmarks.gate import limit
 from benchmarks.measure import PARTS, SYMBOLS, Case, measure
 from benchmarks.warm import default_workers, plan_jobs, share_caches, warm
@@ -171,6 +171,7 @@ def run(options: argparse.Namespace, device: torch.device, path: Path | None = N
             failed.append(f"{case}: {type(error).__name__}: {error}")
             print(f"failed: {failed[-1]}", file=sys.stderr, flush=True)
         store(plan[i + 1 :])
+    results["ceilings"] = vars_of(check_ceilings(rows, ceilings, measure_ceilings(device)))
     store([])
     print_ratios(results["ratios"])
     if skipped:
@@ -265,6 +266,25 @@ def print_ratios(quotients: list[dict[str, Any]]) -> None:
             f" │{q['evaluation_time']:>11.2f}{q['evaluation_memory']:>8.2f}"
         )
     print()
+
+
+def check_ceilings(rows: list[dict[str, Any]], before: Ceilings, after: Ceilings) -> Ceilings:
+    """The higher of the ceilings measured before and after all rows, and every row's floor by them.
+
+    They are measured in a tenth of a second each. Another program that was busy just then would lower them, and make
+    every row look better than it is.
+    """
+    best = before.or_higher(after)
+    for row in rows:
+        for part in (row[name] for name in PARTS if name in row):
+            work = Work(1e9 * part["gflop"], 1e9 * part["gbyte"])
+            part.update(work.against(part["ms"], best))
+    if best.flops > 1.1 * before.flops or best.bandwidth > 1.1 * before.bandwidth:
+        print(
+            f"ceilings, measured again: {best.flops / 1e12:.3g} TFLOP/s, {best.bandwidth / 1e12:.3g} TB/s. Something "
+            "else was using the device at the start: shares of the floor above are too high, the JSON's are right"
+        )
+    return best
 
 
 def vars_of(ceilings: Ceilings) -> dict[str, Any]:

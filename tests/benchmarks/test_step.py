@@ -42,6 +42,26 @@ def test_the_step_of_the_paper() -> None:
     assert evaluation(config, 64, 255).bytes < training(config, 64, 255).bytes / 2
 
 
+def test_ceilings_that_were_too_low_at_first_are_mended(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another program was busy while they were measured: every row's floor follows the higher ones."""
+    low, high = Ceilings(1e12, 1e9, "a product"), Ceilings(4e12, 2e9, "another")
+    timed = {"ms": 4.0, "gflop": 2.0, "gbyte": 1e-4}
+    rows: list[dict[str, Any]] = [{"training": dict(timed), "evaluation": dict(timed)}, {"check": "failed"}]
+    assert step.check_ceilings(rows, low, high) == Ceilings(4e12, 2e9, "a product")
+    for part in ("training", "evaluation"):
+        assert rows[0][part]["floor_ms"] == pytest.approx(0.5)
+        assert rows[0][part]["share_of_floor"] == pytest.approx(0.125)
+        assert rows[0][part]["floor"] == "products"
+    assert "else was using the device" in capsys.readouterr().out
+    assert step.check_ceilings(rows, high, low) == Ceilings(4e12, 2e9, "another")
+    assert step.check_ceilings([], Ceilings(1e12, 3e9, ""), Ceilings(2e12, 1e9, "")) == Ceilings(
+        2e12, 3e9, ""
+    )
+    capsys.readouterr()
+    step.check_ceilings(rows, high, Ceilings(4.2e12, 2e9, ""))
+    assert capsys.readouterr().out == ""
+
+
 def test_the_floor_is_the_larger_of_two_times() -> None:
     ceilings = Ceilings(flops=1e12, bandwidth=1e9, product="")
     assert Work(flops=2e9, bytes=1e6).floor_ms(ceilings) == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""SwiGLU: its first product with its middle in one kernel, the rest as library products and one pass."""
+"""SwiGLU: its middle, forward and backward, in one kernel with the product that feeds it; the rest is the library's."""
 
 from __future__ import annotations
 

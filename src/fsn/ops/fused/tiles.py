@@ -81,7 +81,7 @@ ROWS = {
 
 
 def row_shape(kernel: str, kp: int) -> tuple[int, int, int]:
-    """Columns in a piece of a row of ``kp`` numbers, rows per program, warps: two or four numbers a thread and piece."""
+    """Columns in a piece of a row of ``kp`` numbers, rows per program, warps: two or four numbers a thread."""
     whole = max(16, triton.next_power_of_2(kp))
     width = max(min(64, whole), whole // 4)
     return width, max(1, 64 * ROWS[kernel] // width), max(1, width // 128)
