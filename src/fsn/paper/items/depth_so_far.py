@@ -12,7 +12,7 @@ from fsn.train import Run
 
 SEED = 0
 REFERENCE = Need("transformer")
-MODELS = {"Base layer": Need("kuramoto"), "FSN": Need("fsn"), "No phases": Need("fsn-nophase")}
+MODELS = {"Kuramoto": Need("kuramoto"), "FSN": Need("fsn"), "No phases": Need("fsn-nophase")}
 
 
 def by_epoch(bench: Bench, need: Need) -> dict[int, Run]:
