@@ -252,7 +252,8 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
         run = load_run(ROOT / "results" / f"{model['key']}-1m-seed0")
         assert model["bits"] == run.epochs[29]["valid_bits"]
         assert [loss for _, loss in model["curve"]] == [round(row["valid_bits"], 4) for row in run.epochs]
-    ours, theirs = (model["curve"] for model in found["models"])
+    curves = {model["key"]: model["curve"] for model in found["models"]}
+    ours, theirs = curves["fsn"], curves["transformer"]
     epoch = found["crossing"]["epoch"]
     assert ours[epoch - 1][1] <= theirs[-1][1] < ours[epoch - 2][1]
     assert found["crossing"]["ratio"] == pytest.approx(ours[epoch - 1][0] / theirs[-1][0], abs=1e-3)
@@ -266,7 +267,12 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     }
     assert at["fsn"][0] > 0.1 > 0.01 > at["fsn"][1], "the FSN looks at the place"
     assert at["transformer"][1] > 0.2 > 0.05 > at["transformer"][0], "the transformer looks past it"
-    assert [one["layer"] for one in looks["models"].values()] == [4, 3]
+    assert {key: one["layer"] for key, one in looks["models"].items()} == {
+        "fsn": 4,
+        "kuramoto": 4,
+        "transformer": 3,
+    }
+    assert shown["kuramoto"]["second"] > 1.3 * shown["fsn"]["second"], "Kuramoto attention copies worse"
     assert "on what came next" in demo.html and "the same place" in " ".join(demo.printed.split())
     assert f"{found['models'][0]['bits']:.4f} bits per character" in demo.html
     assert "FSN at full size" in demo.printed and "no longer copy" in " ".join(demo.printed.split())
@@ -276,6 +282,11 @@ def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Pa
     assert grown(tmp_path / "nowhere") is None
     shutil.copytree(ROOT / "results" / "fsn-1m-seed0", tmp_path / "fsn")
     assert grown(tmp_path) is None, "an FSN alone has nothing to stand beside"
+    shutil.copytree(ROOT / "results" / "transformer-1m-seed0", tmp_path / "transformer")
+    two = grown(tmp_path)
+    assert two is not None and [model["key"] for model in two["models"]] == ["fsn", "transformer"]
+    page = build_page(demo.data | {"grown": two})
+    assert "The same two, grown up" in page and "The same three, grown up" in demo.html
     html = build_page(demo.data | {"grown": None})
     assert 'id="grown"' not in html and all(
         f'<section id="{name}">' in html for name in SECTIONS if name != "grown"
@@ -337,8 +348,8 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"
     assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
     assert not value["wide"], "no sideways scrolling"
-    assert value["twice"] == 3 * 2 * len(SENTENCE)
-    assert value["back"] == 2 * 7, "two models, seven places"
+    assert value["twice"] == 4 * 2 * len(SENTENCE)
+    assert value["back"] == 3 * 7, "three models, seven places"
     assert len(value["sizes"]) == 8 and all(size > 200 for size in value["sizes"])
 
 

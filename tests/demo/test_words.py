@@ -153,7 +153,7 @@ def grown_up(ours: list[float], theirs: list[float], cut: tuple[float, float]) -
 
 def test_full_size_ends_are_said_whoever_is_ahead() -> None:
     ahead = words.ends(grown_up([1.7, 1.6, 1.59], [1.8, 1.7, 1.65, 1.61], (3.0, 3.0)))
-    assert "ends at 1.5900" in ahead and "after epoch 2, in 50 % of the transformer's time" in ahead
+    assert "ends at 1.5900" in ahead and "the transformer's end after epoch 2, in 50 % of its time" in ahead
     assert "does not get as low" in words.ends(grown_up([1.7, 1.69], [1.6, 1.5], (3.0, 3.0)))
 
 
@@ -164,6 +164,17 @@ def test_where_they_look_is_said() -> None:
     elsewhere = grown_up([1.6], [1.6], (3.0, 3.0))
     elsewhere["snippet"]["looks"]["models"]["fsn"]["weights"][0] = 0.5
     assert "50 % of layer 4's attention on the place 1 before that" in words.where(elsewhere)
+
+
+def test_kuramoto_attention_is_named_where_it_is_there() -> None:
+    three = grown_up([1.6], [1.61], (3.1, 3.05))
+    assert not any("Kuramoto" in say(three) for say in (words.ends, words.cut, words.where))
+    three["models"].append({"key": "kuramoto", "name": "Kuramoto", "bits": 1.66})
+    three["snippet"]["models"]["kuramoto"] = {"first": 3.2, "second": 2.5}
+    three["snippet"]["looks"]["models"]["kuramoto"] = {"layer": 4, "weights": [0.0, 0.0, 0.05]}
+    assert "the transformer at 1.6100 and Kuramoto attention at 1.6600" in words.ends(three)
+    assert "Kuramoto attention 2.50 instead of 3.20" in words.cut(three)
+    assert "Kuramoto attention puts 5 % of layer 4's attention on what came next" in words.where(three)
 
 
 def test_what_is_left_of_copying_is_said() -> None:

@@ -27,15 +27,23 @@ PROMPT = "The Roman Empire "
 SYMBOLS = 320
 TEMPERATURE = 0.7
 EPOCHS = 30
-MODELS = {"fsn": ("FSN", needs.FSN.seed(0)), "transformer": ("transformer", needs.REFERENCE.after(EPOCHS))}
+MODELS = {
+    "fsn": ("FSN", needs.FSN.seed(0)),
+    "kuramoto": ("Kuramoto", needs.KURAMOTO.seed(0).after(EPOCHS)),
+    "transformer": ("transformer", needs.REFERENCE.after(EPOCHS)),
+}
+REQUIRED = {"fsn", "transformer"}
 
 
 def grown(results: Path) -> dict[str, Any] | None:
-    """What the page shows of the finished runs in ``results``; nothing if FSN and transformer are not both there."""
+    """What the page shows of the finished runs in ``results``; nothing if FSN and transformer are not both there.
+
+    Kuramoto attention joins them where it has run as long.
+    """
     library = Library.open(scale_named("paper"), [results])
     runs = {key: library.reached(need, need.seeds[0]) for key, (_, need) in MODELS.items()}
     found = {key: run for key, run in runs.items() if run and (run.folder / "best.safetensors").is_file()}
-    if len(found) < len(MODELS):
+    if not found.keys() >= REQUIRED:
         return None
     models = {key: run.load_model("best") for key, run in found.items()}
     fsn = found["fsn"]
@@ -66,7 +74,7 @@ def _curve(key: str, run: Run) -> dict[str, Any]:
         "key": key,
         "name": MODELS[key][0],
         "bits": losses[-1],
-        "paper": cite("main_table", "enwik8@30", key, "mean").value,
+        "paper": cite("main_table", "enwik8@30", key, "mean").value if key in REQUIRED else None,
         "curve": [[round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds, losses, strict=True)],
     }
 

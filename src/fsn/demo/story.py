@@ -60,8 +60,9 @@ def grown_section(found: dict[str, Any] | None) -> str:
     """The models at full size, or nothing where there are none."""
     if found is None:
         return ""
-    ends = words.listed([f"{m['paper']:.3f} ({m['name']})" for m in found["models"]])
+    ends = words.listed([f"{m['paper']:.3f} ({m['name']})" for m in found["models"] if m["paper"]])
     told = {
+        "count": number(len(found["models"])),
         "text": escape(found["text"]),
         "pace": ""
         if found["even"]

@@ -159,17 +159,18 @@ def facts(about: dict[str, Any]) -> str:
     )
 
 
+CALLED = {"fsn": "the FSN", "transformer": "the transformer", "kuramoto": "Kuramoto attention"}
+
+
 def ends(grown: dict[str, Any]) -> str:
-    """Where both full-size models end, and when the FSN has passed the transformer's end."""
-    models = {m["key"]: m for m in grown["models"]}
-    ours, theirs = models["fsn"], models["transformer"]
-    text = f"The FSN ends at {ours['bits']:.4f} bits per character, the transformer at {theirs['bits']:.4f}. "
+    """Where the full-size models end, and when the FSN has passed the transformer's end."""
+    bits = {m["key"]: m["bits"] for m in grown["models"]}
+    others = [f"{CALLED[key]} at {bits[key]:.4f}" for key in ("transformer", "kuramoto") if key in bits]
+    text = f"The FSN ends at {bits['fsn']:.4f} bits per character, {listed(others)}. "
     epoch, ratio = grown["crossing"]["epoch"], grown["crossing"]["ratio"]
     if epoch is None:
         return text + "The FSN does not get as low as the transformer."
-    return (
-        f"{text}The FSN has got that far after epoch {epoch}, in {percent(ratio)} of the transformer's time."
-    )
+    return f"{text}The FSN is as low as the transformer's end after epoch {epoch}, in {percent(ratio)} of its time."
 
 
 PLACES = {0: "the same place of the first saying", 1: "what came next there"}
@@ -177,16 +178,13 @@ PLACES = {0: "the same place of the first saying", 1: "what came next there"}
 
 def where(grown: dict[str, Any]) -> str:
     """Where each model looks, most of all, when the sentence comes again."""
-    names = {m["key"]: m["name"] for m in grown["models"]}
     looks = grown["snippet"]["looks"]
     told = []
     for key, found in looks["models"].items():
         weight = max(found["weights"])
         offset = looks["offsets"][found["weights"].index(weight)]
         place = PLACES.get(offset, f"the place {abs(offset)} {'before' if offset < 0 else 'after'} that")
-        told.append(
-            f"the {names[key]} puts {percent(weight)} of layer {found['layer']}'s attention on {place}"
-        )
+        told.append(f"{CALLED[key]} puts {percent(weight)} of layer {found['layer']}'s attention on {place}")
     return f"When the sentence comes again, {listed(told)}."
 
 
@@ -194,10 +192,14 @@ def cut(grown: dict[str, Any]) -> str:
     """What the sentence costs the second time, with and without the last layer's successor field."""
     shown = grown["snippet"]["models"]
     whole, without = shown["fsn"], shown["cut"]
+    others = [
+        f"{CALLED[key]} {shown[key]['second']:.2f} instead of {shown[key]['first']:.2f}"
+        for key in ("transformer", "kuramoto")
+        if key in shown
+    ]
     text = (
         f"The second time a character costs the FSN {whole['second']:.2f} bits instead of {whole['first']:.2f}, "
-        f"the transformer {shown['transformer']['second']:.2f}. Without the field it is {without['second']:.2f} after "
-        f"{without['first']:.2f}: "
+        f"{listed(others)}. Without the field it is {without['second']:.2f} after {without['first']:.2f}: "
     )
     if without["first"] - without["second"] < 0.1 * (whole["first"] - whole["second"]):
         return text + "the model still knows its language, but it can no longer copy."

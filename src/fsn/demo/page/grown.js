@@ -15,8 +15,9 @@
   });
   Strips.draw(document.getElementById("grown-strips"), grown.snippet, [
     ["transformer", "transformer", shade("transformer")],
+    ...(grown.snippet.models.kuramoto ? [["kuramoto", "Kuramoto", shade("kuramoto")]] : []),
     ["fsn", "FSN", shade("fsn")],
-    ["cut", "FSN without its last successor field", shade("kuramoto")],
+    ["cut", "FSN without its last successor field", shade("fsn")],
   ]);
   const { offsets, models } = grown.snippet.looks;
   const place = (offset) => (offset === 0 ? "same place" : offset === 1 ? "next" : `${offset < 0 ? "−" : "+"}${Math.abs(offset)}`);
