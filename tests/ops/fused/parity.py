@@ -244,12 +244,16 @@ def residual(
     bound: bool = True,
     dropout: float = 0.0,
     scale: float = 1.0,
+    first: int = 0,
     outputs: str = "state features",
 ) -> Errors:
-    """θ + bound(dropout(x)) and the features of the result."""
+    """θ + bound(dropout(x)) and the features of the result; x is zero before column ``first``, negative from there."""
     inputs = Inputs(dtype, device, seed)
     theta, theta64 = inputs.leaf("theta", inputs.draw(batch * T, k, rounded=False))
-    x, x64 = inputs.leaf("x", inputs.draw(batch * T, k, scale=scale))
+    values = inputs.draw(batch * T, k, scale=scale)
+    if first:
+        values = -values.abs() * (torch.arange(k, device=device) >= first)
+    x, x64 = inputs.leaf("x", values)
     alpha, alpha64 = inputs.leaf("alpha", torch.tensor(3.0, device=device)) if bound else (None, None)
     grad_state = inputs.draw(batch * T, k) * ("state" in outputs)
     grad_features = inputs.draw(batch * T, 2 * k) * ("features" in outputs)

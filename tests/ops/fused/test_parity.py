@@ -56,6 +56,7 @@ SMALL = [
     ("residual", {"T": 9, "k": 70}),
     ("residual", {"T": 5, "k": 176, "dropout": 0.25}),
     ("residual", {"T": 5, "k": 120, "bound": False}),
+    ("residual", {"T": 5, "k": 70, "first": 66}),
     ("embedding", {"rows": 9, "k": 176, "symbols": 11}),
     ("embedding", {"rows": 9, "k": 120, "symbols": 11}),
     ("mean_field", {"rows": 9, "k": 70, "modes": 5}),
