@@ -414,13 +414,16 @@ def embedding(
     grad_state, grad_features = inputs.draw(rows, k), inputs.draw(rows, 2 * k)
     state, feat = EmbeddingFunction.apply(table, tokens, inputs.dtype)
     wide = padded(k)
+    padding = state[:, k:].abs().sum().item() + sum(
+        feat[:, i + k : i + wide].abs().sum().item() for i in (0, wide)
+    )
     both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
     state = state[:, :k]
     ((state * grad_state).sum() + (both * grad_features).sum()).backward()
     state64 = table64[tokens]
     both64 = ops.phase_features(state64)
     ((state64 * grad_state.double()).sum() + (both64 * grad_features.double()).sum()).backward()
-    errors = {"state": relative(state, state64), "features": relative(both, both64)}
+    errors = {"state": relative(state, state64), "features": relative(both, both64), "padding": padding}
     return errors | inputs.gradient_errors()
 
 
