@@ -151,13 +151,9 @@ def softmax_backward_kernel(
 
 
 @triton.jit
-def load_fields(place, mask, HAS: tl.constexpr):
-    """One harmonic's gradient in one row, in pairs (2C,) -> real and imaginary parts (C,), zeros where HAS is off."""
-    if HAS:
-        return tl.split(tl.reshape(tl.load(place, mask=mask, other=0.0), (mask.shape[0] // 2, 2)))
-    else:
-        zero = tl.zeros((mask.shape[0] // 2,), place.dtype.element_ty)
-        return zero, zero
+def load_fields(place, mask):
+    """One harmonic's gradient in one row, in pairs (2C,) -> real and imaginary parts (C,)"""
+    return tl.split(tl.reshape(tl.load(place, mask=mask, other=0.0), (mask.shape[0] // 2, 2)))
 
 
 @triton.jit
@@ -208,39 +204,39 @@ def field_backward_kernel(
     t0 = (pid * ROWS % TP).to(tl.int32)
     row = batch * T + t0
     zero = tl.zeros((BC,), tl.float32)
-    w0a_re = load_pair(w_ptr, 0, N0, cols, inside, N, KP, HAS0)
-    w0a_im = load_pair(w_ptr, 1, N0, cols, inside, N, KP, HAS0I)
-    w1a_re = load_pair(w_ptr, 2, N0, cols, inside, N, KP, HAS1)
-    w1a_im = load_pair(w_ptr, 3, N0, cols, inside, N, KP, HAS1I)
-    w0b_re = load_pair(w_ptr, 0, N0 + 1, cols, inside, N, KP, HAS0 and HN > 1)
-    w0b_im = load_pair(w_ptr, 1, N0 + 1, cols, inside, N, KP, HAS0I and HN > 1)
-    w1b_re = load_pair(w_ptr, 2, N0 + 1, cols, inside, N, KP, HAS1 and HN > 1)
-    w1b_im = load_pair(w_ptr, 3, N0 + 1, cols, inside, N, KP, HAS1I and HN > 1)
-    w0c_re = load_pair(w_ptr, 0, N0 + 2, cols, inside, N, KP, HAS0 and HN > 2)
-    w0c_im = load_pair(w_ptr, 1, N0 + 2, cols, inside, N, KP, HAS0I and HN > 2)
-    w1c_re = load_pair(w_ptr, 2, N0 + 2, cols, inside, N, KP, HAS1 and HN > 2)
-    w1c_im = load_pair(w_ptr, 3, N0 + 2, cols, inside, N, KP, HAS1I and HN > 2)
-    s0a_re, s0a_im, s1a_re, s1a_im = zero, zero, zero, zero
-    s0b_re, s0b_im, s1b_re, s1b_im = zero, zero, zero, zero
-    s0c_re, s0c_im, s1c_re, s1c_im = zero, zero, zero, zero
-    turn = zero
     pairs = tl.program_id(1) * (2 * BC) + tl.arange(0, 2 * BC)
     paired = pairs < 2 * KP
     df = df_ptr + (batch * TP + t0) * wide + 2 * N0 * KP + pairs
-    had = paired & (t0 > 0)
-    pa_re, pa_im = load_fields(df - wide, had, True)
-    pb_re, pb_im = load_fields(df - wide + 2 * KP, had, HN > 1)
-    pc_re, pc_im = load_fields(df - wide + 4 * KP, had, HN > 2)
+    w0_re: tl.tuple = ()
+    w0_im: tl.tuple = ()
+    w1_re: tl.tuple = ()
+    w1_im: tl.tuple = ()
+    s0_re: tl.tuple = ()
+    p_re: tl.tuple = ()
+    p_im: tl.tuple = ()
+    for n in tl.static_range(HN):
+        w0_re += (load_pair(w_ptr, 0, N0 + n, cols, inside, N, KP, HAS0),)
+        w0_im += (load_pair(w_ptr, 1, N0 + n, cols, inside, N, KP, HAS0I),)
+        w1_re += (load_pair(w_ptr, 2, N0 + n, cols, inside, N, KP, HAS1),)
+        w1_im += (load_pair(w_ptr, 3, N0 + n, cols, inside, N, KP, HAS1I),)
+        s0_re += (zero,)
+        before_re, before_im = load_fields(df - wide + 2 * n * KP, paired & (t0 > 0))
+        p_re += (before_re,)
+        p_im += (before_im,)
+    s0_im, s1_re, s1_im = s0_re, s0_re, s0_re
+    turn = zero
     theta = theta_ptr + row * KP + cols
     dtheta = dtheta_ptr + row * KP + cols
     for i in tl.range(0, ROWS, num_stages=STAGES):
         there = t0 + i < T
         some = inside & there
         th = tl.load(theta + i * KP, mask=some, other=0.0)
-        both = paired & there
-        a_re, a_im = load_fields(df + i * wide, both, True)
-        b_re, b_im = load_fields(df + i * wide + 2 * KP, both, HN > 1)
-        c_re, c_im = load_fields(df + i * wide + 4 * KP, both, HN > 2)
+        d_re: tl.tuple = ()
+        d_im: tl.tuple = ()
+        for n in tl.static_range(HN):
+            re, im = load_fields(df + i * wide + 2 * n * KP, paired & there)
+            d_re += (re,)
+            d_im += (im,)
         s1, c1 = sincos(th, MATH)
         c, s = c1, s1
         for _ in tl.static_range(N0):
@@ -248,25 +244,25 @@ def field_backward_kernel(
         grad = zero
         if ADD:
             grad += tl.load(dtheta + i * KP, mask=some, other=0.0).to(tl.float32)
-        g, s0a_re, s0a_im = share(a_re, a_im, c, s, w0a_re, w0a_im, s0a_re, s0a_im)
+        own_re: tl.tuple = ()
+        own_im: tl.tuple = ()
+        next_re: tl.tuple = ()
+        next_im: tl.tuple = ()
+        for n in tl.static_range(HN):
+            if n > 0:
+                c, s = c * c1 - s * s1, s * c1 + c * s1
+            g, sum_re, sum_im = share(d_re[n], d_im[n], c, s, w0_re[n], w0_im[n], s0_re[n], s0_im[n])
+            own_re += (sum_re,)
+            own_im += (sum_im,)
+            if HAS1:
+                h, sum_re, sum_im = share(p_re[n], p_im[n], c, s, w1_re[n], w1_im[n], s1_re[n], s1_im[n])
+                g += h
+                next_re += (sum_re,)
+                next_im += (sum_im,)
+            grad += (N0 + n + 1) * g
+        s0_re, s0_im = own_re, own_im
         if HAS1:
-            h, s1a_re, s1a_im = share(pa_re, pa_im, c, s, w1a_re, w1a_im, s1a_re, s1a_im)
-            g += h
-        grad += (N0 + 1) * g
-        if HN > 1:
-            c, s = c * c1 - s * s1, s * c1 + c * s1
-            g, s0b_re, s0b_im = share(b_re, b_im, c, s, w0b_re, w0b_im, s0b_re, s0b_im)
-            if HAS1:
-                h, s1b_re, s1b_im = share(pb_re, pb_im, c, s, w1b_re, w1b_im, s1b_re, s1b_im)
-                g += h
-            grad += (N0 + 2) * g
-        if HN > 2:
-            c, s = c * c1 - s * s1, s * c1 + c * s1
-            g, s0c_re, s0c_im = share(c_re, c_im, c, s, w0c_re, w0c_im, s0c_re, s0c_im)
-            if HAS1:
-                h, s1c_re, s1c_im = share(pc_re, pc_im, c, s, w1c_re, w1c_im, s1c_re, s1c_im)
-                g += h
-            grad += (N0 + 3) * g
+            s1_re, s1_im = next_re, next_im
         tl.store(dtheta + i * KP, grad.to(dtheta_ptr.dtype.element_ty), mask=some)
         if DRIFT:
             weight = tl.load(weight_ptr + row + i, mask=there, other=0.0)
@@ -274,24 +270,16 @@ def field_backward_kernel(
                 weight = -weight
             da = tl.load(da_ptr + (row + i) * KP + cols, mask=some, other=0.0)
             turn += da.to(tl.float32) * weight
-        pa_re, pa_im, pb_re, pb_im, pc_re, pc_im = a_re, a_im, b_re, b_im, c_re, c_im
-    out = partial_ptr + pid * ((4 * N + 1) * KP) + N0 * KP + cols
-    tl.store(out, s0a_re, mask=inside)
-    tl.store(out + N * KP, s0a_im, mask=inside)
-    tl.store(out + 2 * N * KP, s1a_re, mask=inside)
-    tl.store(out + 3 * N * KP, s1a_im, mask=inside)
-    if HN > 1:
-        tl.store(out + KP, s0b_re, mask=inside)
-        tl.store(out + (N + 1) * KP, s0b_im, mask=inside)
-        tl.store(out + (2 * N + 1) * KP, s1b_re, mask=inside)
-        tl.store(out + (3 * N + 1) * KP, s1b_im, mask=inside)
-    if HN > 2:
-        tl.store(out + 2 * KP, s0c_re, mask=inside)
-        tl.store(out + (N + 2) * KP, s0c_im, mask=inside)
-        tl.store(out + (2 * N + 2) * KP, s1c_re, mask=inside)
-        tl.store(out + (3 * N + 2) * KP, s1c_im, mask=inside)
+        p_re, p_im = d_re, d_im
+    sums = partial_ptr + pid * ((4 * N + 1) * KP) + cols
+    for n in tl.static_range(HN):
+        out = sums + (N0 + n) * KP
+        tl.store(out, s0_re[n], mask=inside)
+        tl.store(out + N * KP, s0_im[n], mask=inside)
+        tl.store(out + 2 * N * KP, s1_re[n], mask=inside)
+        tl.store(out + 3 * N * KP, s1_im[n], mask=inside)
     if not ADD:
-        tl.store(partial_ptr + pid * ((4 * N + 1) * KP) + 4 * N * KP + cols, turn, mask=inside)
+        tl.store(sums + 4 * N * KP, turn, mask=inside)
 
 
 @triton.jit

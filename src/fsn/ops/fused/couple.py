@@ -58,17 +58,16 @@ def couple_kernel(
     some = (pairs < 2 * KP)[None, :]
     a = a_ptr + batch * nr * WIDTH + local[:, None] * WIDTH
     field = field_ptr + batch * TP * wide + pairs[None, :]
-    g1 = tl.zeros((BM, 2 * BC), tl.float32)
-    g2 = tl.zeros((BM, 2 * BC), tl.float32)
-    g3 = tl.zeros((BM, 2 * BC), tl.float32)
+    totals: tl.tuple = ()
+    for _ in tl.static_range(N):
+        totals += (tl.zeros((BM, 2 * BC), tl.float32),)
     for u in range(0, r0 + first + BM, BK):
         left = tl.load(a + (u + inner)[None, :])
         line = field + (u + inner)[:, None] * wide
-        g1 = tl.dot(left, tl.load(line, mask=some, other=0.0), g1)
-        if N > 1:
-            g2 = tl.dot(left, tl.load(line + 2 * KP, mask=some, other=0.0), g2)
-        if N > 2:
-            g3 = tl.dot(left, tl.load(line + 4 * KP, mask=some, other=0.0), g3)
+        more: tl.tuple = ()
+        for n in tl.static_range(N):
+            more += (tl.dot(left, tl.load(line + 2 * n * KP, mask=some, other=0.0), totals[n]),)
+        totals = more
     rows = r0 + local
     cols = tl.program_id(0) * BC + tl.arange(0, BC)
     ok = rows < T
@@ -77,17 +76,12 @@ def couple_kernel(
     narrow = token[:, None] * KP + cols[None, :]
     s1, c1 = sincos(tl.load(theta_ptr + narrow, mask=mask, other=0.0), MATH)
     c, s = c1, s1
-    x, slope = pull(g1, c, s)
-    if N > 1:
+    x, slope = pull(totals[0], c, s)
+    for n in tl.static_range(1, N):
         c, s = c * c1 - s * s1, s * c1 + c * s1
-        more, steep = pull(g2, c, s)
-        x += more
-        slope += 2.0 * steep
-    if N > 2:
-        c, s = c * c1 - s * s1, s * c1 + c * s1
-        more, steep = pull(g3, c, s)
-        x += more
-        slope += 3.0 * steep
+        part, steep = pull(totals[n], c, s)
+        x += part
+        slope += (n + 1) * steep
     x = drifted(x, weight_ptr, constant_ptr, token, ok, cols, KP, DRIFT)
     kind = x_ptr.dtype.element_ty
     tl.store(x_ptr + narrow, x.to(kind), mask=mask)
