@@ -6,7 +6,17 @@ import triton
 import triton.language as tl
 
 from .common import COUNTS, beside, sincos, softplus
-from .rows import load_row, multiply_rows, only_phases, scale_row, sincos_row, store_row, sum_row
+from .rows import (
+    load_row,
+    map_row,
+    multiply_rows,
+    only_phases,
+    scale_row,
+    sincos_row,
+    store_row,
+    sum_row,
+    wide_row,
+)
 
 
 @triton.jit
@@ -28,10 +38,7 @@ def rotated_row(
 @triton.jit
 def gate_row(raw, k, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr):
     """softplus(raw) / max(mean, 1e-6)"""
-    positive: tl.tuple = ()
-    for p in tl.static_range(len(raw)):
-        positive += (softplus(raw[p].to(tl.float32), MATH),)
-    positive = only_phases(positive, k, KP, W)
+    positive = only_phases(map_row(softplus, wide_row(raw), MATH), k, KP, W)
     return scale_row(positive, 1.0 / tl.maximum(sum_row(positive) / k, 1e-6))
 
 

@@ -82,6 +82,15 @@ def only_phases(pieces, k, KP: tl.constexpr, W: tl.constexpr):
 
 
 @triton.jit
+def map_row(function: tl.constexpr, xs, MATH: tl.constexpr):
+    """An elementary function of every number."""
+    values: tl.tuple = ()
+    for p in tl.static_range(len(xs)):
+        values += (function(xs[p], MATH),)
+    return values
+
+
+@triton.jit
 def wide_row(pieces):
     """In float32."""
     wide: tl.tuple = ()

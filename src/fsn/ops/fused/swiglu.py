@@ -27,17 +27,22 @@ def swiglu_backward(gate, up, dout, MATH: tl.constexpr):
     return dout * up * sg * (1.0 + gate * (1.0 - sg)), dout * gate * sg
 
 
+@triton.jit
+def product_tile(M, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr):
+    """A program's rows and hidden units, and which of them exist. Neighbours have the same rows, and share them."""
+    rows = tl.program_id(1).to(tl.int64) * BM + tl.arange(0, BM)
+    cols = tl.program_id(0) * BH + tl.arange(0, BH)
+    return rows, cols, (rows < M)[:, None], (cols < HP)[None, :]
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def gate_and_up_kernel(
     x_ptr, w_ptr, gu_ptr, out_ptr, M,
     D: tl.constexpr, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """x (M, D) and w (2HP, D) -> gu = x wᵀ (M, 2HP), and SiLU(gate) ⊙ up (M, HP), rounded gates and ups in it"""
-    rows = tl.program_id(1).to(tl.int64) * BM + tl.arange(0, BM)
-    cols = tl.program_id(0) * BH + tl.arange(0, BH)
+    rows, cols, ok, inside = product_tile(M, HP, BM, BH)
     d = tl.arange(0, BD)
-    ok = (rows < M)[:, None]
-    inside = (cols < HP)[None, :]
     gate = tl.zeros((BM, BH), tl.float32)
     up = tl.zeros((BM, BH), tl.float32)
     for d0 in range(0, D, BD):
@@ -97,11 +102,8 @@ def into_middle_kernel(
     AGAIN: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """The same with the product that feeds it: dy (M, D), w (D, HP + 16) and gu -> dgu, with dout = dy w"""
-    rows = tl.program_id(1).to(tl.int64) * BM + tl.arange(0, BM)
-    cols = tl.program_id(0) * BH + tl.arange(0, BH)
+    rows, cols, ok, inside = product_tile(M, HP, BM, BH)
     d = tl.arange(0, BD)
-    ok = (rows < M)[:, None]
-    inside = (cols < HP)[None, :]
     mask = ok & inside
     src = rows[:, None] * (2 * HP) + cols[None, :]
     dout = tl.zeros((BM, BH), tl.float32)

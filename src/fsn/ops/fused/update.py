@@ -16,6 +16,7 @@ from .rows import (
     dot_row,
     largest_in_row,
     load_row,
+    map_row,
     multiply_rows,
     only_phases,
     scale_row,
@@ -29,21 +30,13 @@ from .rows import (
 
 
 @triton.jit
-def tanh_row(xs, MATH: tl.constexpr):
-    ts: tl.tuple = ()
-    for p in tl.static_range(len(xs)):
-        ts += (tanh(xs[p], MATH),)
-    return ts
-
-
-@triton.jit
 def bound_parts(xs, MATH: tl.constexpr):
     """What the bound needs of a row: tanh x, ‖x‖ and ‖tanh x‖ over a scale for x and one for tanh x, and their ratio.
 
     The scales are the largest entries, so that no square is lost. In fast mode they are one: a row whose squares
     underflow, far below what bfloat16 tells from a zero, counts as an all-zero row. That has ratio one and norms one.
     """
-    ts = tanh_row(xs, MATH)
+    ts = map_row(tanh, xs, MATH)
     if MATH == 2:
         square = dot_row(xs, xs)
         zero = square < 1e-30
@@ -98,10 +91,7 @@ def load_gate(pre_ptr, rows, ok, KP: tl.constexpr, W: tl.constexpr, GATE: tl.con
     """The value gate (third block of the raw gates): GATE 1 signed, 2 softplus. Also its argument."""
     raw = wide_row(load_row(pre_ptr + 2 * KP, rows * (3 * KP), ok, KP, W))
     if GATE == 2:
-        gate: tl.tuple = ()
-        for p in tl.static_range(len(raw)):
-            gate += (softplus(raw[p], MATH),)
-        return gate, raw
+        return map_row(softplus, raw, MATH), raw
     else:
         return raw, raw
 
@@ -279,10 +269,7 @@ def coupling_update_backward_kernel(
         tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(ok, da_row, 0.0), axis=0))
     dgate = multiply_rows(dx, a)
     if GATE == 2:
-        slopes: tl.tuple = ()
-        for p in tl.static_range(len(raw)):
-            slopes += (sigmoid(raw[p], MATH),)
-        dgate = multiply_rows(dgate, slopes)
+        dgate = multiply_rows(dgate, map_row(sigmoid, raw, MATH))
     store_row(dpre_ptr + 2 * KP, rows * (3 * KP), ok, dgate, KP, W)
     da: tl.tuple = ()
     for p in tl.static_range(len(dx)):
