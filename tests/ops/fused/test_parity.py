@@ -48,6 +48,8 @@ SMALL = [
     attention(70, 3, 1, batch=1),
     attention(200, 3, 2, batch=1),
     attention(270, 2, 1, batch=1),
+    attention(500, 2, 2, batch=1, frame="rest"),
+    attention(560, 2, 1, batch=1),
     attention(130, 3, 2, chunk=64, batch=1),
     attention(330, 2, 1, chunk=128, batch=1),
     attention(9, 70, 2),  # rows in two pieces, in three, and in two without room for the column of ones

@@ -16,12 +16,14 @@ from tests.ops.fused.interpreter import Interpreter
 CASES = [
     {"length": 40, "dtype": "bfloat16", "frame": "co-rotating"},
     {"length": 40, "dtype": "bfloat16", "frame": "rest"},
-    {"length": 40, "dtype": "bfloat16", "frame": "rest", "full": 0},
+    {"length": 40, "dtype": "bfloat16", "frame": "rest", "on_chip": 0},
     {"length": 200, "dtype": "bfloat16", "frame": "co-rotating"},
     {"length": 200, "dtype": "bfloat16", "frame": "rest"},
+    {"length": 300, "dtype": "bfloat16", "frame": "co-rotating"},
+    {"length": 500, "dtype": "bfloat16", "frame": "rest"},
     {"length": 70, "dtype": "bfloat16", "frame": "co-rotating", "chunk": 64},
     {"length": 33, "dtype": "float32", "frame": "co-rotating"},
-    {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "full": 0, "row": 64, "piece": 64},
+    {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0, "row": 64, "piece": 64},
     {"length": 150, "dtype": "float32", "frame": "rest", "row": 64, "piece": 64, "chunk": 128},
 ]
 
@@ -51,11 +53,12 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
         worst, sizes = 0.0, []
         for r0, attention in fused.attention_chunks(q, key, tau, own, batch, length, law):
             ds = fused.softmax_backward(
-                attention, own[0], dg.to(kind), field.to(kind), turn, tau, r0, length, law
+                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, law
             ).double()
             rows = ds[:, 1 : length - r0] if r0 == 0 else ds[:, : length - r0]
             size = rows.abs().sum(-1)
-            worst = max(worst, (rows.sum(-1).abs() / size).max().item())
+            # A row that looks at one place only has next to no gradient, and what it has is all rounding.
+            worst = max(worst, (rows.sum(-1).abs() / size.clamp_min(0.01 * size.mean())).max().item())
             sizes.append(size.mean().item())
     return {"worst": worst, "size": min(sizes)}
 
@@ -73,26 +76,28 @@ def test_rows_sum_to_zero_in_the_interpreter(interpreter: Interpreter, case: dic
 @pytest.mark.parametrize(
     ("card", "bytes_", "fits"), [("L40", 101_376, False), ("A100", 166_912, True), ("H200", 232_448, True)]
 )
+@pytest.mark.parametrize("tile", ["SCORE_GRADIENT", "WIDE_SCORE_GRADIENT"])
 def test_chips_with_little_shared_memory_take_the_librarys_product(
-    monkeypatch: pytest.MonkeyPatch, card: str, bytes_: int, fits: bool
+    monkeypatch: pytest.MonkeyPatch, tile: str, card: str, bytes_: int, fits: bool
 ) -> None:
     pytest.importorskip("triton")
     import torch
 
-    from fsn.ops.fused import attention
+    from fsn.ops.fused import attention, tiles
 
     utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": bytes_})
     monkeypatch.setattr(
         attention.triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils))
     )
+    shape = getattr(tiles, tile)
     attention.roomy.cache_clear()
-    assert attention.roomy(torch.device("cuda", 0)) is fits, card
+    assert attention.roomy(torch.device("cuda", 0), shape) is fits, card
     attention.roomy.cache_clear()
-    assert attention.roomy(torch.device("cpu")), "the interpreter has room"
+    assert attention.roomy(torch.device("cpu"), shape), "the interpreter has room"
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("length", [63, 255, 1500])
+@pytest.mark.parametrize("length", [63, 255, 300, 511, 1500])
 @pytest.mark.parametrize("frame", ["co-rotating", "rest"])
 def test_rows_sum_to_zero_on_a_gpu(length: int, frame: str) -> None:
     check(row_sums(length, "bfloat16", frame, device="cuda"), "bfloat16")

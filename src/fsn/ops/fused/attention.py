@@ -24,7 +24,17 @@ from .attention_forward import attention_kernel, fields_kernel, query_key_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
-from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORE_GRADIENT, SCORES, STRIP, precision, row_shape
+from .tiles import (
+    BLOCK,
+    FIELDS,
+    LONG_SCORES,
+    SCORE_GRADIENT,
+    SCORES,
+    STRIP,
+    WIDE_SCORE_GRADIENT,
+    precision,
+    row_shape,
+)
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -219,7 +229,7 @@ class AttentionFunction(torch.autograd.Function):
                 multiplied = aside.mark()
                 dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
             aside.wait(made)
-            ds = softmax_backward(kept, own[0], dg, field, turn, tau, 0, length, law)
+            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, law)
             aside.wait(multiplied)
             del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -229,7 +239,7 @@ class AttentionFunction(torch.autograd.Function):
             dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=f32)
             df = new(batch, tp, 2 * n * kp, kind=f32)
             for r0, attention in attention_chunks(q, key, tau, own, batch, length, law, again=True):
-                ds = softmax_backward(attention, own[0], dg, field, turn, tau, r0, length, law)
+                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, law)
                 triangle(ds, keys, dq, r0)
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
@@ -292,8 +302,8 @@ def attention_chunks(
     are known from the first time and rows are not read twice.
     """
     tp, d, dtype = round_up(length, BLOCK), q.shape[1], q.dtype
-    single = tp <= 256
-    tile = (SCORES if single else LONG_SCORES)[dtype]
+    whole = next((tile for tile in SCORES[dtype] if tp <= tile.columns), None)
+    single, tile = whole is not None, whole or LONG_SCORES[dtype]
     columns = power_of_two(tp) if single else tile.columns
     for r0 in range(0, tp, tiles.CHUNK):
         nr = min(tiles.CHUNK, tp - r0)
@@ -308,13 +318,12 @@ def attention_chunks(
 
 
 @functools.cache
-def roomy(device: torch.device) -> bool:
+def roomy(device: torch.device, tile: tiles.Tile) -> bool:
     """Does a multiprocessor's shared memory hold the tiles of :func:`score_gradient_kernel`?"""
     if device.type != "cuda":
         return True
     index = torch.cuda.current_device() if device.index is None else device.index
     most = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    tile = SCORE_GRADIENT
     return bool(2 * (tile.rows + tile.columns) * tile.inner * tile.stages < most)
 
 
@@ -322,14 +331,15 @@ def softmax_backward(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
     r0: int, length: int, law: Law,
 ) -> Tensor:  # fmt: skip
-    """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see."""
-    (batch, nr, tp), tile = attention.shape, SCORE_GRADIENT
+    """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)"""
+    batch, nr, tp = attention.shape
     last = r0 + nr
-    if attention.dtype == torch.bfloat16 and tp == nr <= tiles.FULL and roomy(attention.device):
+    tile = SCORE_GRADIENT if tp <= SCORE_GRADIENT.columns else WIDE_SCORE_GRADIENT
+    if attention.dtype == torch.bfloat16 and tp == nr <= tiles.ON_CHIP and roomy(attention.device, tile):
         ds = torch.empty_like(attention)
         score_gradient_kernel[(tp // tile.rows, batch)](
             dg, field, attention, own, turn, tau, ds, length, tp, dg.shape[2],
-            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, law.drift,
+            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, 1 if tile is SCORE_GRADIENT else 2, law.drift,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         return ds

@@ -33,18 +33,26 @@ class Tile:
     stages: int
 
 
-SCORES = {torch.bfloat16: Tile(128, 32, 256, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
+SCORES = {
+    torch.bfloat16: (Tile(128, 32, 256, 8, 3), Tile(64, 32, 512, 8, 3)),
+    torch.float32: (Tile(32, 32, 256, 4, 2),),
+}
+"""Scores of rows in one piece: the first tile whose columns suffice."""
 LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
-"""Rows of up to 256 columns in one piece, longer ones column by column."""
+"""Scores of longer rows, column by column."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
 COUPLE = Tile(64, 64, 16, 4, 2)
 """The same with what becomes of the result: rows, tokens at a time, phases."""
 FULL = 256
 """Sequences up to this long are not cut: the library multiplies them in full, zeros above the diagonal and all (25 µs
-against 29), and a row of the softmax's gradient stays on the chip."""
-SCORE_GRADIENT = Tile(64, 64, FULL, 8, 4)
+against 29)."""
+ON_CHIP = 512
+"""Sequences up to this long: a row of the softmax's gradient stays on the chip."""
+SCORE_GRADIENT = Tile(64, 64, 256, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
+WIDE_SCORE_GRADIENT = Tile(64, 32, ON_CHIP, 8, 4)
+"""The same with rows in two halves."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_BACKWARD = Tile(64, 32, 64, 4, 3)
