@@ -38,6 +38,7 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
     from fsn.ops.fused import attention as fused
     from fsn.ops.fused import tiles
     from fsn.ops.fused.common import round_up
+    from fsn.ops.fused.score_gradient import softmax_backward
     from tests.ops.fused.parity import limited
 
     kind, kp, batch = getattr(torch, dtype), 16, 2
@@ -52,8 +53,8 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
         turn = torch.randn(batch * length, device=device)
         worst, sizes = 0.0, []
         for r0, attention in fused.attention_chunks(q, key, tau, own, batch, length, law):
-            ds = fused.softmax_backward(
-                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, law
+            ds = softmax_backward(
+                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, law.drift
             ).double()
             rows = ds[:, 1 : length - r0] if r0 == 0 else ds[:, : length - r0]
             size = rows.abs().sum(-1)
@@ -83,17 +84,17 @@ def test_chips_with_little_shared_memory_take_the_librarys_product(
     pytest.importorskip("triton")
     import torch
 
-    from fsn.ops.fused import attention, tiles
+    from fsn.ops.fused import score_gradient, tiles
 
     utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": bytes_})
     monkeypatch.setattr(
-        attention.triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils))
+        score_gradient.triton.runtime, "driver", SimpleNamespace(active=SimpleNamespace(utils=utils))
     )
     shape = getattr(tiles, tile)
-    attention.roomy.cache_clear()
-    assert attention.roomy(torch.device("cuda", 0), shape) is fits, card
-    attention.roomy.cache_clear()
-    assert attention.roomy(torch.device("cpu"), shape), "the interpreter has room"
+    score_gradient.roomy.cache_clear()
+    assert score_gradient.roomy(torch.device("cuda", 0), shape) is fits, card
+    score_gradient.roomy.cache_clear()
+    assert score_gradient.roomy(torch.device("cpu"), shape), "the interpreter has room"
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,21 +16,18 @@ from . import gradients, tiles
 from .attention_backward import (
     field_backward_kernel,
     prepare_backward_kernel,
-    score_gradient_kernel,
-    softmax_backward_kernel,
 )
 from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
+from .score_gradient import softmax_backward
 from .tiles import (
     BLOCK,
     FIELDS,
     LONG_SCORES,
-    SCORE_GRADIENT,
     SCORES,
     STRIP,
-    WIDE_SCORE_GRADIENT,
     precision,
     row_shape,
 )
@@ -229,7 +225,7 @@ class AttentionFunction(torch.autograd.Function):
                 multiplied = aside.mark()
                 dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
             aside.wait(made)
-            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, law)
+            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, law.drift)
             aside.wait(multiplied)
             del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -239,7 +235,7 @@ class AttentionFunction(torch.autograd.Function):
             dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=f32)
             df = new(batch, tp, 2 * n * kp, kind=f32)
             for r0, attention in attention_chunks(q, key, tau, own, batch, length, law, again=True):
-                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, law)
+                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, law.drift)
                 triangle(ds, keys, dq, r0)
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
@@ -315,40 +311,3 @@ def attention_chunks(
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         yield r0, attention
-
-
-@functools.cache
-def roomy(device: torch.device, tile: tiles.Tile) -> bool:
-    """Does a multiprocessor's shared memory hold the tiles of :func:`score_gradient_kernel`?"""
-    if device.type != "cuda":
-        return True
-    index = torch.cuda.current_device() if device.index is None else device.index
-    most = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    return bool(2 * (tile.rows + tile.columns) * tile.inner * tile.stages < most)
-
-
-def softmax_backward(
-    attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, law: Law,
-) -> Tensor:  # fmt: skip
-    """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)"""
-    batch, nr, tp = attention.shape
-    last = r0 + nr
-    tile = SCORE_GRADIENT if tp <= SCORE_GRADIENT.columns else WIDE_SCORE_GRADIENT
-    if attention.dtype == torch.bfloat16 and tp == nr <= tiles.ON_CHIP and roomy(attention.device, tile):
-        ds = torch.empty_like(attention)
-        score_gradient_kernel[(tp // tile.rows, batch)](
-            dg, field, attention, own, turn, tau, ds, length, tp, dg.shape[2],
-            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, 1 if tile is SCORE_GRADIENT else 2, law.drift,
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
-        return ds
-    grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
-    ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
-    single = last <= tiles.ROW
-    columns = power_of_two(last) if single else tiles.PIECE
-    r = max(1, 1024 // columns)
-    softmax_backward_kernel[(triton.cdiv(nr, r), batch)](
-        attention, own, grad, turn, tau, ds, length, tp, r0, nr, last, r, columns, single, law.drift
-    )
-    return ds
