@@ -23,9 +23,7 @@ CASES = [
     {"length": 500, "dtype": "bfloat16", "frame": "rest"},
     {"length": 70, "dtype": "bfloat16", "frame": "co-rotating", "chunk": 64},
     {"length": 33, "dtype": "float32", "frame": "co-rotating"},
-    {"length": 300, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0},
-    {"length": 300, "dtype": "bfloat16", "frame": "rest", "chunk": 128},
-    {"length": 150, "dtype": "float32", "frame": "co-rotating", "row": 64, "piece": 64},
+    {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0, "row": 64, "piece": 64},
     {"length": 150, "dtype": "float32", "frame": "rest", "row": 64, "piece": 64, "chunk": 128},
 ]
 

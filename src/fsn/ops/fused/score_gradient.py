@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import tiles
 from .common import COUNTS, mm, power_of_two
-from .tiles import BLOCK, LONG_SCORE_GRADIENT, SCORE_GRADIENT, WIDE_SCORE_GRADIENT
+from .tiles import SCORE_GRADIENT, WIDE_SCORE_GRADIENT
 
 
 @triton.jit
@@ -142,59 +142,6 @@ def score_gradient_kernel(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=COUNTS)
-def score_gradient_tile_kernel(
-    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, part_ptr, ds_ptr,
-    T, TP, r0, nr, LAST,
-    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, TILES: tl.constexpr,
-    FINAL: tl.constexpr, DRIFT: tl.constexpr,
-):  # fmt: skip
-    """The same for rows r0 .. r0 + nr of longer sequences, tile by tile and in two goes, which both multiply.
-
-    The first leaves each tile's share of Σ_u A_tu dA_tu in part (B, nr, TILES), FINAL adds them up and writes
-    ds (B, nr, LAST). To write dA down instead and read it twice would take longer: it has to be float32.
-    """
-    batch = tl.program_id(2).to(tl.int64)
-    local = tl.program_id(1) * BM + tl.arange(0, BM)
-    rows = r0 + local
-    u0 = tl.program_id(0) * BN
-    u = u0 + tl.arange(0, BN)
-    seen = (u < LAST)[None, :]
-    line = batch * nr + local[:, None]
-    place = ds_ptr + line * LAST + u[None, :]
-    kind = ds_ptr.dtype.element_ty
-    if u0 > r0 + tl.program_id(1) * BM + BM - 1:
-        if FINAL:
-            tl.store(place, tl.zeros((BM, BN), kind), mask=seen)
-    else:
-        c = tl.arange(0, BC)
-        dg = dg_ptr + (batch * TP + rows[:, None]) * C
-        field = field_ptr + (batch * TP + tl.where(u < TP, u, 0)[None, :]) * C
-        acc = tl.zeros((BM, BN), tl.float32)
-        for c0 in range(0, C, BC):
-            here = c0 + c
-            left = tl.load(dg + here[None, :], mask=(here < C)[None, :], other=0.0)
-            right = tl.load(field + here[:, None], mask=(here < C)[:, None], other=0.0)
-            acc = tl.dot(left, right, acc)
-        ok = rows < T
-        turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
-        grad = below(acc, turn, DRIFT)
-        a = tl.load(a_ptr + line * TP + u[None, :], mask=seen, other=0.0).to(tl.float32)
-        part = part_ptr + line * TILES
-        if FINAL:
-            noted = own_ptr + batch * T + rows
-            own = tl.load(noted, mask=ok, other=0.0)
-            weight = tl.load(noted + tl.num_programs(2).to(tl.int64) * T, mask=ok, other=0.0)
-            tiles = tl.arange(0, TILES)[None, :]
-            shares = tl.load(part + tiles, mask=tiles * BN <= rows[:, None] // BM * BM + BM - 1, other=0.0)
-            delta = correction(tl.sum(shares, axis=1), weight, own, turn, DRIFT)
-            inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
-            ds = score_gradient(a, grad, delta, own, turn, u, rows, inv_tau, DRIFT)
-            tl.store(place, ds.to(kind), mask=seen)
-        else:
-            tl.store(part + tl.program_id(0), tl.sum(a * grad, axis=1)[:, None])
-
-
 @triton.jit
 def attention_tile(a_ptr, grad_ptr, line, cols, written, turn, TP, LAST, DRIFT: tl.constexpr):
     """One tile of A and of dA below the diagonal, and where it lies inside the columns these rows can see."""
@@ -270,20 +217,8 @@ def softmax_backward(
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         return ds
-    ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
-    if attention.dtype == torch.bfloat16:
-        tile = LONG_SCORE_GRADIENT
-        rows = tile.rows if nr % tile.rows == r0 % tile.rows == 0 else BLOCK
-        across = triton.cdiv(last, tile.columns)
-        shares = power_of_two(across)
-        part = torch.empty(batch, nr, shares, dtype=torch.float32, device=attention.device)
-        for final in (False, True):
-            score_gradient_tile_kernel[(across, nr // rows, batch)](
-                dg, field, attention, own, turn, tau, part, ds, length, tp, r0, nr, last, dg.shape[2],
-                rows, tile.columns, tile.inner, shares, final, drift, num_warps=tile.warps, num_stages=tile.stages,
-            )  # fmt: skip
-        return ds
     grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
+    ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
     single = last <= tiles.ROW
     columns = power_of_two(last) if single else tiles.PIECE
     r = max(1, 1024 // columns)

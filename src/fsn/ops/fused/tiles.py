@@ -53,8 +53,6 @@ SCORE_GRADIENT = Tile(64, 64, 256, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
 WIDE_SCORE_GRADIENT = Tile(64, 32, ON_CHIP, 8, 4)
 """The same with rows in two halves."""
-LONG_SCORE_GRADIENT = Tile(128, 64, 128, 8, 3)
-"""The same tile by tile, in two goes."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_BACKWARD = Tile(64, 32, 64, 4, 3)
