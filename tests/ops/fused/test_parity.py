@@ -99,8 +99,9 @@ LENGTHS = {1: (1, 63, 511), 17: (2, 255, 1024), 176: (17, 256, 257), 511: (63, 2
 HARMONICS = {1: 1, 17: 2, 176: 3, 511: 5}
 LARGE = [
     *(attention(T, k, HARMONICS[k], batch=rows(T)) for k, lengths in LENGTHS.items() for T in lengths),
-    attention(1500, 17, 2, batch=2),
     attention(1500, 176, 3, batch=1),
+    attention(2200, 17, 2, batch=2),
+    attention(2200, 176, 3, batch=1),
     attention(255, 17, 2, winding=100.0),
     attention(255, 17, 2, frame="rest"),
     attention(255, 17, 2, parts="w0 w1", gate="positive"),

@@ -168,7 +168,7 @@ class AttentionFunction(torch.autograd.Function):
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
             aside.join()
             coupling.add(attention, r0)
-            if tp <= tiles.CHUNK:
+            if tp <= tiles.CHUNK and attention.nbytes <= tiles.KEPT_ATTENTION:
                 kept = attention
         a, slope = coupling.result()
         out = torch.empty_like(theta)
@@ -292,7 +292,7 @@ def field_backward(
 def attention_chunks(
     q: Tensor, key: Tensor, tau: Tensor, own: Tensor, batch: int, length: int, law: Law, again: bool = False
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 1024.
+    """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 2048.
 
     own (4, M): the diagonal, the sum of all weights before it, and the softmax's maximum and sum. With ``again`` they
     are known from the first time and rows are not read twice.

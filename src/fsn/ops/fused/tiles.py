@@ -14,8 +14,10 @@ BLOCK = 64
 """Sequences are padded to a multiple of this inside the attention kernels, so that their products need no masks."""
 KEPT = 1 << 30
 """Bytes of fields that all layers together may keep for the backward pass; above that each layer makes them again."""
-CHUNK = 1024
-"""Longer sequences take this many query rows at a time: attention is (B, 1024, T), never (B, T, T)."""
+CHUNK = 2048
+"""Longer sequences take this many query rows at a time: attention is (B, 2048, T), never (B, T, T)."""
+KEPT_ATTENTION = 1 << 28
+"""Bytes of attention that one layer may keep for the backward pass; above that, and in chunks, it is computed again."""
 
 ROW = 2048
 """A row of attention up to this long passes the softmax's backward pass in one piece, a longer one in PIECEs."""
@@ -51,7 +53,7 @@ ON_CHIP = 512
 """Sequences up to this long: a row of the softmax's gradient stays on the chip."""
 SCORE_GRADIENT = Tile(64, 64, 256, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
-WIDE_SCORE_GRADIENT = Tile(64, 32, ON_CHIP, 8, 4)
+WIDE_SCORE_GRADIENT = Tile(64, 64, ON_CHIP, 16, 3)
 """The same with rows in two halves."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
