@@ -124,6 +124,21 @@ def test_block_shows_epochs_and_only_comparable_values(tmp_path: Path) -> None:
     assert "a GPU" in block and "30 epochs" in block
 
 
+def test_block_puts_a_model_beside_its_variants(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, [1.8, 1.7, 1.6, 1.5])
+    write_run(tmp_path, needs.TRANSFORMER, [1.9, 1.8, 1.7, 1.6])
+    write_run(tmp_path, needs.DROPOUT, [1.85, 1.75, 1.65], name="variant")
+    lines = [line.split(" | ")[0].removeprefix("| ") for line in results_block(tmp_path).splitlines()[2:]]
+    models = [line for line in lines if "-1m" in line]
+    assert models == [
+        "transformer-1m, epoch 4",
+        "fsn-1m, epoch 2",  # the paper has a value there
+        "fsn-1m, epoch 3",
+        "fsn-1m, epoch 4",
+        "fsn-1m (dropout=0.1), epoch 3",
+    ], "at the variant's epoch stands the model it is a variant of, not the transformer"
+
+
 def test_fill_replaces_only_what_is_between(tmp_path: Path) -> None:
     text = f"# Title\n\n{BEGIN}\nold\n{END}\n\nmore\n"
     assert fill(text, "new") == f"# Title\n\n{BEGIN}\nnew\n{END}\n\nmore\n"

@@ -30,6 +30,7 @@ FIGURES = (
     "depth-distance",
     "coupling",
     "coupling-history",
+    "dropout",
     "lesions",
     "looks",
     "wall-clock",

@@ -40,6 +40,11 @@ class Need:
         return dataclasses.replace(self, epochs=epochs)
 
     @property
+    def plain(self) -> tuple[str, str, str, int]:
+        """Family, size, text and window length: what is left when nothing is replaced."""
+        return self.family, self.size, self.role, self.length
+
+    @property
     def model(self) -> str:
         """``fsn-1m``, or ``fsn-1m (feedforward=none)``."""
         changed = ", ".join(f"{name}={value}" for name, value in self.overrides)
@@ -61,6 +66,8 @@ KURAMOTO = Need("kuramoto", THREE, epochs=50)
 MEAN_FIELD = Need("fsn-mf", THREE)
 WINDING = Need("fsn-mf-winding", THREE)
 LEAN = Need("fsn-lean", (0,), epochs=11, exact=True)
+DROPOUT = Need("fsn", (0,), epochs=10, overrides=(("dropout", 0.1),))
+"""The paper's dropout in our default model: it moves the margins by copy depth, and ten epochs show how."""
 
 # screens
 NO_DELAY = Need("fsn-nodelay", (0,), epochs=2)

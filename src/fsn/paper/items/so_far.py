@@ -54,7 +54,9 @@ def groups() -> list[Group]:
         _text("fsn-mf", e30=main("fsn-mf")),
         _text("fsn-mf-winding", e30=main("fsn-mf-winding")),
         _text("fsn-torus-swiglu", e2=cite("early", "fsn-torus-swiglu@2")),
+        Group(needs.DROPOUT.seed(*SEEDS), {}),
         _text("fsn-literal"),
+        Group(Need("fsn-literal", SEEDS, overrides=(("dropout", 0.1),)), {30: main("fsn")}),
         _text("fsn-nodelay"),
         _text("fsn-noharmonics"),
         _text("fsn-nobound", e1=cite("early", "no-bound@1")),
@@ -90,10 +92,10 @@ def comparable(bench: Bench, need: Need) -> bool:
     )
 
 
-def shown_epochs(bench: Bench, group: Group, runs: list[Run], common: int) -> list[int]:
-    """The epochs the paper has a value for, those that runs have reached, and one that models share."""
+def shown_epochs(bench: Bench, group: Group, runs: list[Run], others: set[int]) -> list[int]:
+    """The epochs the paper has a value for, those that runs have reached, and those others are compared at."""
     reached = {epochs_of(run) for run in runs}
-    worth = {*map(bench.epoch, group.paper), common}
+    worth = {*map(bench.epoch, group.paper), *others}
     return sorted({e for e in worth if 0 < e <= max(reached)} | reached)
 
 
@@ -101,10 +103,20 @@ def common_epochs(found: dict[Need, list[Run]]) -> dict[tuple[str, str, int], in
     """The last epoch that FSN and transformer of one size, text and length both have; 0 where there is none."""
     furthest: dict[tuple[str, str, int], dict[str, int]] = {}
     for need, runs in found.items():
-        if need.family in ("fsn", "transformer"):
+        if need.family in ("fsn", "transformer") and not need.overrides:
             most = max(map(epochs_of, runs), default=0)
             furthest.setdefault((need.role, need.size, need.length), {})[need.family] = most
     return {key: min(of.values()) if len(of) == 2 else 0 for key, of in furthest.items()}
+
+
+def variant_epochs(found: dict[Need, list[Run]], need: Need) -> set[int]:
+    """The last epochs of runs of the same model with something replaced, so that it stands beside them."""
+    return {
+        epochs_of(run)
+        for other, runs in found.items()
+        for run in runs
+        if other.overrides and other.plain == need.plain and not need.overrides
+    }
 
 
 def found_runs(bench: Bench, need: Need) -> list[Run]:
@@ -122,7 +134,7 @@ def progress(bench: Bench) -> list[Row]:
         need = group.need
         runs = every[need]
         begun = [run for run in runs if epochs_of(run)]
-        shared = common.get((need.role, need.size, need.length), 0)
+        others = {common.get((need.role, need.size, need.length), 0), *variant_epochs(every, need)}
         by_epoch = {bench.epoch(e): paper for e, paper in group.paper.items()}
         corpus = bench.library.corpus_name(need.role)
         long = f", windows of {bench.scale.length(need.length)}" if need.length != 256 else ""
@@ -133,7 +145,7 @@ def progress(bench: Bench) -> list[Row]:
                 rows.append(
                     Row(f"{need.model}, epoch 1", None, float("inf"), None, "1", remark=remark, group=heading)
                 )
-        for epoch in shown_epochs(bench, group, begun, shared) if begun else []:
+        for epoch in shown_epochs(bench, group, begun, others) if begun else []:
             there = [run for run in begun if epochs_of(run) >= epoch]
             summary: SeedSummary = loss_at(there, epoch)
             half = loss_at(there, epoch, "valid_bits_second_half")
