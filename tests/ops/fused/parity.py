@@ -152,16 +152,16 @@ def attention(
     gate: str = "signed",
     bound: bool = True,
     round_scores: bool = False,
-    chunk: int | None = None,
     spread: float | None = None,
     winding: float = 0.0,
+    **limits: int | None,
 ) -> Errors:
     """The attention half, θ + bound(gate ⊙ coupling(θ)), from the features on.
 
     ``spread`` is the standard deviation σ of the phases. A token's coherence with itself is k, with others
     about k exp(−σ²), and τ = √k: by default σ² = 2/√k, so that attention is neither even nor all on the
     diagonal.
-    ``winding`` is how many whole turns the phases have made, as a standard deviation.
+    ``winding`` is how many whole turns the phases have made, as a standard deviation. ``limits``: see :func:`limited`.
     """
     spread = (2 * k**-0.5) ** 0.5 if spread is None else spread
     inputs = Inputs(dtype, device, seed)
@@ -184,7 +184,7 @@ def attention(
 
     state, feat = features(theta, inputs.dtype)
     made = stack(law, k, *(part if present else None for part, present in zip(w, there, strict=True)))
-    with limited(chunk=chunk):
+    with limited(**limits):
         new, copy = AttentionFunction.apply(
             state, feat, weight, bias, made.w, tau, alpha, *rotary_table(T, rates), T, law, made
         )

@@ -52,6 +52,8 @@ SMALL = [
     attention(560, 2, 1, batch=1),
     attention(130, 3, 2, chunk=64, batch=1),
     attention(330, 2, 1, chunk=128, batch=1),
+    attention(70, 3, 1, kept_attention=0),
+    attention(270, 2, 1, batch=1, kept_attention=0),
     attention(9, 70, 2),  # rows in two pieces, in three, and in two without room for the column of ones
     attention(5, 176, 1, gate="positive"),
     attention(5, 120, 1, parts="w0 im0", frame="rest"),
@@ -102,6 +104,8 @@ LARGE = [
     attention(1500, 176, 3, batch=1),
     attention(2200, 17, 2, batch=2),
     attention(2200, 176, 3, batch=1),
+    attention(255, 176, 3, kept_attention=0),
+    attention(1024, 17, 2, kept_attention=0),
     attention(255, 17, 2, winding=100.0),
     attention(255, 17, 2, frame="rest"),
     attention(255, 17, 2, parts="w0 w1", gate="positive"),

@@ -232,8 +232,9 @@ class AttentionFunction(torch.autograd.Function):
             aside.join()
         else:
             aside.join()
-            dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=f32)
-            df = new(batch, tp, 2 * n * kp, kind=f32)
+            sums = f32 if tp > tiles.CHUNK else dtype  # chunks add to them
+            dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=sums)
+            df = new(batch, tp, 2 * n * kp, kind=sums)
             for r0, attention in attention_chunks(q, key, tau, own, batch, length, law, again=True):
                 ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, law.drift)
                 triangle(ds, keys, dq, r0)
