@@ -58,6 +58,11 @@ def test_a_divergence_is_said_and_the_others_go_on(tmp_path: Path, monkeypatch: 
     assert len(said) == 1 and "diverged" in said[0] and "step 3" in said[0]
 
 
+def test_folders_say_what_was_replaced() -> None:
+    assert training.Missing(needs.DROPOUT, 0, 10).name("enwik8") == "fsn-1m-dropout-0.1-enwik8-seed0"
+    assert training.Missing(needs.LONG_FSN, 1, 30).name("x", 512) == "fsn-1m-x-length512-seed1"
+
+
 def test_tiny_texts_are_two_and_their_windows_suffice() -> None:
     tiny = scale_named("tiny")
     text, code = (tiny.load(tiny.corpora[role][0], None) for role in ("text", "code"))

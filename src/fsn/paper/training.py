@@ -30,7 +30,7 @@ class Missing:
 
     def name(self, corpus: str, length: int | None = None) -> str:
         """``fsn-1m-enwik8-seed0``; ``length`` is named where it is not the usual one."""
-        changed = [str(value) for _, value in self.need.overrides]
+        changed = [f"{name}-{value}" for name, value in self.need.overrides]
         long = [f"length{length}"] if length is not None else []
         short = [f"{self.epochs}epochs"] if self.need.exact else []
         parts = [self.need.family, self.need.size, *changed, corpus, *long, *short, f"seed{self.seed}"]
