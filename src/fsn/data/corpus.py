@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 
@@ -55,6 +56,20 @@ class Corpus:
     @property
     def vocab_size(self) -> int:
         return len(self.alphabet)
+
+    def within(self, alphabet: Alphabet) -> Corpus:
+        """The same text in the tokens of another alphabet, which must have all its symbols."""
+        if alphabet == self.alphabet:
+            return self
+        foreign = sorted(set(self.symbols) - set(alphabet.symbols))
+        if foreign:
+            raise UserError(
+                f"{len(foreign)} of the {self.vocab_size} symbols of the corpus {self.name} are not among the "
+                f"{len(alphabet)} that the model knows, for example {bytes(foreign[:1])!r}: leave them out of the text"
+            )
+        table = alphabet.encode(self.symbols)
+        train, valid, test = (table[part.long()] for part in (self.train, self.valid, self.test))
+        return dataclasses.replace(self, alphabet=alphabet, train=train, valid=valid, test=test)
 
     def __len__(self) -> int:
         return len(self.train) + len(self.valid) + len(self.test)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from fsn import data
 from fsn.measure.inspection import PARTS, Part, applicable, inspect_run, shown, write_findings
 from fsn.train.commands import RunPath
 from fsn.train.run import load_run
@@ -46,7 +45,7 @@ def inspect(
     seen = load_run(run)
     chosen = applicable(seen, parts)
     other = None if against is None else load_run(against)
-    text = data.load(corpus or seen.config["corpus"]["name"])
+    text = seen.load_corpus(corpus)
     found = inspect_run(
         seen, text, against=other, which=which, parts=chosen, windows=windows, device=choose_device(device)
     )

@@ -148,7 +148,7 @@ class Library:
         )
 
     def _is(self, run: Run, need: Need, seed: int) -> bool:
-        if run.recipe.seed != seed or self._role[run.folder] != need.role:
+        if run.recipe.seed != seed or self._role[run.folder] != need.role or "begin_with" in run.config:
             return False
         wanted = self.scale.recipe(need, seed)
         if need.exact and run.recipe.epochs != wanted.epochs:

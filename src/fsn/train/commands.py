@@ -28,6 +28,7 @@ def train(
     out: Path,
     corpus: str = "enwik8",
     model: tuple[str, ...] = (),
+    begin_with: Path | None = None,
     resume: Literal["auto", "never", "must"] = "auto",
     extend: bool = False,
     device: str = "auto",
@@ -41,6 +42,7 @@ def train(
       fsn train fsn-1m --out runs/fsn-seed0 --seed 0
       fsn train transformer-1m --corpus python-stdlib --out runs/small --max-steps 500
       fsn train fsn-1m --out runs/narrow --model k=96 layers=2
+      fsn train fsn-1m --out runs/mine --begin-with results/fsn-1m-seed0 --corpus my-notes/ --lr 3e-4
       torchrun --nproc-per-node 4 -m fsn train fsn-8m --out runs/big
 
     Interrupt it as you like; the same command goes on where it stopped.
@@ -50,6 +52,8 @@ def train(
         out: The run folder: config, curves, weights, checkpoints.
         corpus: Which text: a name from `fsn corpora`, or the path of a file or folder.
         model: Fields of the model's config to replace, e.g. k=96 layers=2 dropout=0.1.
+        begin_with: A run whose best weights to begin with, to fine-tune them or to go on under another recipe. The
+            text is read in its symbols.
         resume: Go on with the run in the folder if there is one (auto), insist on one (must), refuse (never).
         extend: Let a run go on with more epochs or steps than it was started with.
         device: auto, cpu, cuda or cuda:1.
@@ -65,6 +69,7 @@ def train(
         out,
         recipe,
         overrides=parse_fields(model),
+        begin_with=begin_with,
         resume=resume,
         extend=extend,
         device=device,
@@ -111,9 +116,7 @@ def evaluate(
     if precision == "auto" and where.type == "cuda":
         precision = trained.recipe.precision
     recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
-    text = data.load(corpus or trained.config["corpus"]["name"])
-    if text.sha256 != trained.config["corpus"]["sha256"]:
-        raise UserError(f"the corpus {text.name} is not the text {run} was trained on (its sha256 differs)")
+    text = trained.load_corpus(corpus)
     windows = data.Windows(getattr(text, split).to(where), recipe.length, recipe.eval_stride)
     with numerics(recipe, where):
         result = run_evaluation(

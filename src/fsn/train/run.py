@@ -14,7 +14,8 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from ..data.alphabet import Alphabet
+from .. import data
+from ..data import Alphabet, Corpus
 from ..errors import UserError
 from ..models import Config, LanguageModel, build_from_config, config_from_dict
 from .checkpoint import Checkpoints
@@ -83,20 +84,35 @@ class Run:
         except (OSError, ValueError):
             return {}
 
+    def best_weights(self) -> bytes:
+        """best.safetensors, once it is known to be whole."""
+        path = self.folder / "best.safetensors"
+        try:
+            raw = path.read_bytes()
+            safetensors.torch.load(raw)
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.folder} has no best.safetensors yet: wait for an epoch, or load the last weights"
+            ) from None
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path} cannot be read ({error})") from None
+        return raw
+
+    def load_corpus(self, where: str | None = None) -> Corpus:
+        """The text the run was trained on, in its tokens; ``where`` is its place now, if that has changed."""
+        text = data.load(where or self.config["corpus"]["name"])
+        if text.sha256 != self.config["corpus"]["sha256"]:
+            raise UserError(
+                f"the corpus {text.name} is not the text {self.folder} was trained on (its sha256 differs)"
+            )
+        return text.within(self.alphabet)
+
     def load_model(
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
         if which == "best":
-            path = self.folder / "best.safetensors"
-            try:
-                weights = safetensors.torch.load(path.read_bytes())
-            except FileNotFoundError:
-                raise UserError(
-                    f"{self.folder} has no best.safetensors yet: wait for an epoch, or load the last weights"
-                ) from None
-            except (SafetensorError, OSError) as error:
-                raise UserError(f"{path} cannot be read ({error})") from None
+            weights = safetensors.torch.load(self.best_weights())
         elif which == "last":
             checkpoint = Checkpoints(self.folder / "last").load()
             if checkpoint is None:

@@ -47,7 +47,9 @@ def settle(
         engine=_engine_again(kept, asked, world, model),
     )
     whole = {**whole, "recipe": settled.to_dict()}
-    free = {"fsn_version", "format", "preset", "corpus.name"} | {f"recipe.{n}" for n in BOOKKEEPING}
+    free = {"fsn_version", "format", "preset", "corpus.name", "begin_with.run"} | {
+        f"recipe.{n}" for n in BOOKKEEPING
+    }
     if asked.engine == "auto":
         free |= {"recipe.engine"}
     if extend:

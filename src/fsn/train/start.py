@@ -18,6 +18,7 @@ import fsn
 from .. import data
 from ..errors import UserError
 from ..models import Config, build_from_config, config_to_dict, preset
+from .begin import Beginning, read_beginning
 from .checkpoint import Checkpoint, Checkpoints
 from .environment import describe_device, environment, write_environment
 from .folder import FORMAT, RunFolder, disk_errors
@@ -54,6 +55,7 @@ def train(
     recipe: Recipe | None = None,
     *,
     overrides: Mapping[str, Any] | None = None,
+    begin_with: str | os.PathLike[str] | None = None,
     resume: Resume = "auto",
     extend: bool = False,
     device: str = "auto",
@@ -66,7 +68,8 @@ def train(
         run = fsn.train.train("fsn-1m", "enwik8", "runs/fsn-seed0", Recipe(epochs=2))
         run.epochs[-1]["valid_bits"]
 
-    ``model`` is a preset's name (``overrides`` replace fields of its config) or a config. If ``out`` holds an
+    ``model`` is a preset's name (``overrides`` replace fields of its config) or a config. ``begin_with`` is a
+    run folder whose best weights to begin with; the text is then read in that run's symbols. If ``out`` holds an
     unfinished run of the same config it goes on from its last checkpoint (``resume="auto"``). ``extend`` lets
     a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
     checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
@@ -81,15 +84,20 @@ def train(
     check_loggers(log)
     if isinstance(model, str):
         preset(model, 256, **(overrides or {}))  # a mistake here should not wait for the corpus
+    beginning = None if begin_with is None else read_beginning(begin_with)
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with open_world(device) as world, _own_generator(world.device):
         text = _load_corpus(corpus, world)
+        if beginning is not None:
+            text = text.within(beginning.alphabet)
         config = _model_config(model, text.vocab_size, dict(overrides or {}))
+        if beginning is not None:
+            beginning.check(config)
         windows = (
             data.Windows(text.train, recipe.length, recipe.train_stride),
             data.Windows(text.valid, recipe.length, recipe.eval_stride),
         )
-        whole = _whole_config(config, model if isinstance(model, str) else None, recipe, text)
+        whole = _whole_config(config, model if isinstance(model, str) else None, recipe, text, beginning)
         folder = RunFolder(out, quiet or not world.first)
         checkpoints = Checkpoints(folder.path / "last")
         try:
@@ -100,9 +108,11 @@ def train(
                 else:
                     recipe = Recipe.from_dict(opened.config["recipe"])
                     with numerics(recipe, world.device):
-                        training = _set_up(world, folder, checkpoints, config, opened, recipe, windows, stop)
+                        training = _set_up(
+                            world, folder, checkpoints, config, beginning, opened, recipe, windows, stop
+                        )
                         training.deadline = deadline
-                        _run(training, opened.state is not None, log)
+                        _run(training, beginning, opened.state is not None, log)
         finally:
             folder.close()
         world.wait()  # all files are there before any process reads them
@@ -137,12 +147,12 @@ def _open(
         return _Opened(config, state=checkpoint.state if checkpoint else None)
 
 
-def _run(training: Training, resumed: bool, log: Sequence[str]) -> None:
+def _run(training: Training, beginning: Beginning | None, resumed: bool, log: Sequence[str]) -> None:
     world, folder = training.world, training.folder
     if world.first:
         write_environment(folder.path / "environment.json", environment(world))
         training.loggers = Loggers(folder.path, log, training.config, training.state.step, folder.say)
-        _introduce(training, resumed)
+        _introduce(training, beginning, resumed)
     try:
         training.run()
     except Stopped as stopped:
@@ -191,12 +201,15 @@ def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any
     return config
 
 
-def _whole_config(config: Config, name: str | None, recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+def _whole_config(
+    config: Config, name: str | None, recipe: Recipe, corpus: Corpus, beginning: Beginning | None
+) -> dict[str, Any]:
     return {
         "preset": name,
         "model": config_to_dict(config),
         "recipe": recipe.to_dict(),
         "corpus": {"name": corpus.name, "sha256": corpus.sha256, "symbols": bytes(corpus.symbols).hex()},
+        **({} if beginning is None else {"begin_with": beginning.record}),
         "fsn_version": fsn.__version__,
         "format": FORMAT,
     }
@@ -210,6 +223,7 @@ def _set_up(
     folder: RunFolder,
     checkpoints: Checkpoints,
     config: Config,
+    beginning: Beginning | None,
     opened: _Opened,
     recipe: Recipe,
     windows: tuple[data.Windows, data.Windows],
@@ -218,7 +232,10 @@ def _set_up(
     """Model, step and state on the device, as at the start or as in the checkpoint."""
     train_windows, valid_windows = (w.to(world.device) for w in windows)
     torch.manual_seed(recipe.seed)
-    model = build_from_config(config).to(world.device)
+    model = build_from_config(config)
+    if beginning is not None:
+        model.load_state_dict(beginning.weights)
+    model = model.to(world.device)
 
     def fallback(reason: str) -> None:
         folder.say(f"engine    {recipe.engine} does not work here ({reason}); using eager")
@@ -251,7 +268,7 @@ def _put_back(checkpoint: Checkpoint, stepper: Stepper) -> None:
     stepper.optimizer.load_state_dict(tensors)
 
 
-def _introduce(training: Training, resumed: bool) -> None:
+def _introduce(training: Training, beginning: Beginning | None, resumed: bool) -> None:
     say, r, world, stepper = training.folder.say, training.recipe, training.world, training.stepper
     s = training.state
     begun = f"goes on at step {s.step:,} of {training.total:,}" if resumed else "new"
@@ -259,6 +276,8 @@ def _introduce(training: Training, resumed: bool) -> None:
     name = training.config["preset"] or training.config["model"]["kind"]
     say(f"run       {training.folder.path}: {begun}")
     say(f"model     {name}, {n:,} parameters, seed {r.seed}")
+    if beginning is not None:
+        say(f"begins    with {beginning.said()}")
     say(
         f"text      {training.config['corpus']['name']}: {stepper.n_windows:,} windows, "
         f"{stepper.steps_per_epoch:,} steps an epoch, {training.total:,} in all; "

@@ -10,8 +10,8 @@
     runs:                        # and these
       - {name: narrow, preset: fsn-1m, model: {k: 96}}
 
-A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``) and any
-field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``.
+A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``), ``begin_with``
+(a run folder) and any field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..errors import UserError
 from .recipe import Recipe
 from .run import load_run
 
-_OWN = ("name", "preset", "corpus", "model")
+_OWN = ("name", "preset", "corpus", "model", "begin_with")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Job:
     out: Path
     recipe: Recipe = field(default_factory=Recipe)
     model: dict[str, Any] = field(default_factory=dict)
+    begin_with: str | None = None
 
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
@@ -59,6 +60,8 @@ class Job:
                 words += [f"--{flag}", *map(str, value)]
             else:
                 words += [f"--{flag}", str(value)]
+        if self.begin_with is not None:
+            words += ["--begin-with", self.begin_with]
         if self.model:
             words += ["--model", *(f"{k}={_scalar(v)}" for k, v in self.model.items())]
         return words
@@ -129,7 +132,16 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
         recipe = Recipe.from_dict(rest)
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
-    return Job(name, preset, str(entry.get("corpus", "enwik8")), parent / name, recipe, model)
+    begin = entry.get("begin_with")
+    return Job(
+        name,
+        preset,
+        str(entry.get("corpus", "enwik8")),
+        parent / name,
+        recipe,
+        model,
+        None if begin is None else str(begin),
+    )
 
 
 def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:

@@ -1,0 +1,196 @@
+"""Runs that begin with the weights of another: the right weights, the right tokens, and still the same bits twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import yaml
+
+from fsn.data import Corpus
+from fsn.errors import UserError
+from fsn.paper import needs
+from fsn.paper.library import Library
+from fsn.train import Run, load_run, train
+from fsn.train.sweep import read_sweep
+from tests.paper.made_up import TINY
+from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless
+
+MODEL = MODELS["fsn-1m"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("source") / "source"
+    return train("fsn-1m", corpus(), out, recipe(epochs=6, lr=1e-2), overrides=MODEL, quiet=True)
+
+
+def go(out: Path, source: Run, text: Corpus | None = None, **changes: Any) -> Run:
+    overrides = changes.pop("overrides", MODEL)
+    call = {k: changes.pop(k) for k in ("extend", "resume") if k in changes}
+    folder = changes.pop("begin_with", source.folder)
+    return train(
+        "fsn-1m",
+        text or corpus(),
+        out,
+        recipe(**changes),
+        overrides=overrides,
+        begin_with=folder,
+        quiet=True,
+        **call,
+    )
+
+
+def first_weights(run: Run) -> dict[str, torch.Tensor]:
+    """The weights before the first step: the checkpoint that every run begins with."""
+    return safetensors.torch.load_file(run.folder / "last" / "step-00000000" / "weights.safetensors")
+
+
+def test_it_begins_with_the_best_weights_of_the_other(tmp_path: Path, source: Run) -> None:
+    run = go(tmp_path / "run", source, max_steps=1)
+    theirs = safetensors.torch.load_file(source.folder / "best.safetensors")
+    mine = first_weights(run)
+    assert mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
+    assert run.config["begin_with"]["run"] == "source" and len(run.config["begin_with"]["sha256"]) == 64
+    fresh = train("fsn-1m", corpus(), tmp_path / "fresh", recipe(max_steps=1), overrides=MODEL, quiet=True)
+    assert "begin_with" not in fresh.config
+    assert run.epochs[0]["train_loss_bits"] < fresh.epochs[0]["train_loss_bits"] - 1
+    log = (run.folder / "log.txt").read_text()
+    assert f"begins    with the best weights of {source.folder}, epoch {source.best['epoch']}, " in log
+
+
+def test_what_needs_no_weights_may_differ(tmp_path: Path, source: Run) -> None:
+    run = go(tmp_path / "run", source, max_steps=1, overrides={**MODEL, "dropout": 0.0})
+    assert run.model_config.dropout == 0.0 and source.model_config.dropout == 0.1
+
+
+@pytest.mark.parametrize("first", [7, 25])
+def test_interrupted_and_resumed_it_ends_with_the_same_bits(tmp_path: Path, source: Run, first: int) -> None:
+    a = go(tmp_path / "a", source)
+    go(tmp_path / "b", source, max_steps=first)
+    moved = tmp_path / "moved"
+    shutil.copytree(source.folder, moved)  # where the other run lies does not matter, what is in it does
+    b = go(tmp_path / "b", source, extend=True, begin_with=moved)
+    x, y = (torch.cat([p.flatten() for p in run.load_model("last").parameters()]) for run in (a, b))
+    assert torch.equal(x, y)
+    assert timeless(lines(a.folder, "epoch"))[-1] == timeless(lines(b.folder, "epoch"))[-1]
+
+
+def test_another_beginning_is_another_run(tmp_path: Path, source: Run) -> None:
+    go(tmp_path / "run", source, max_steps=3)
+    with pytest.raises(UserError, match=r"begin_with\.sha256"):
+        train("fsn-1m", corpus(), tmp_path / "run", recipe(max_steps=3), overrides=MODEL, quiet=True)
+    other = train("fsn-1m", corpus(), tmp_path / "other", recipe(seed=1), overrides=MODEL, quiet=True)
+    with pytest.raises(UserError, match=r"begin_with\.sha256"):
+        go(tmp_path / "run", source, max_steps=3, begin_with=other.folder)
+
+
+def test_another_text_is_read_in_the_symbols_of_the_weights(tmp_path: Path, source: Run) -> None:
+    """A text without some of the letters would number the others anew."""
+    raw = text(seed=1).replace(b"w", b"").replace(b"phase", b"")
+    fewer = Corpus.from_bytes("fewer", raw)
+    assert fewer.vocab_size < corpus().vocab_size and fewer.symbols != corpus().symbols
+    path = tmp_path / "fewer.txt"
+    path.write_bytes(raw)
+    run = train(
+        "fsn-1m",
+        str(path),
+        tmp_path / "run",
+        recipe(max_steps=20),
+        overrides=MODEL,
+        begin_with=source.folder,
+        quiet=True,
+    )
+    assert run.alphabet == source.alphabet and run.model_config.vocab_size == corpus().vocab_size
+    its = run.load_corpus()
+    assert its.decode(its.train) == fewer.decode(fewer.train) and its.decode(its.test) == fewer.decode(
+        fewer.test
+    )
+    assert its.train.dtype == torch.uint8 and its.sha256 == fewer.sha256
+    assert run.epochs[0]["valid_bits"] < source.epochs[0]["valid_bits"], "the words are those it knows"
+    found = call("eval", run.folder)
+    assert found.returncode == 0, found.stderr
+    assert f"{run.epochs[0]['valid_bits']:.4f} bits" in found.stdout, "measured in the same tokens"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"text": Corpus.from_bytes("greek", text() + "φάση".encode())}, "symbols of the corpus greek"),
+        ({"overrides": {**MODEL, "k": 24}}, r"k \(16 there, 24 asked\)"),
+        ({"overrides": {**MODEL, "layers": 1}}, r"layers \(2 there, 1 asked\)"),
+        ({"begin_with": "nowhere"}, "no run folder nowhere"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_written(
+    tmp_path: Path, source: Run, change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        go(tmp_path / "run", source, **change)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_or_missing_file_of_weights(tmp_path: Path, source: Run) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(source.folder, broken)
+    (broken / "best.safetensors").write_bytes(b"\x00" * 64)
+    with pytest.raises(UserError, match="cannot be read"):
+        go(tmp_path / "run", source, begin_with=broken)
+    (broken / "best.safetensors").unlink()
+    with pytest.raises(UserError, match=r"no best\.safetensors"):
+        go(tmp_path / "run", source, begin_with=broken)
+
+
+def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
+    need = needs.NO_BOUND
+    text, overrides = TINY.load("python-stdlib-text", None), TINY.overrides(need)
+    first = train(
+        "fsn-nobound-1m",
+        text,
+        tmp_path / "runs" / "first",
+        TINY.recipe(need, 0),
+        overrides=overrides,
+        quiet=True,
+        device="cpu",
+    )
+    shutil.copytree(first.folder, tmp_path / "tuned" / "second")
+    config = tmp_path / "tuned" / "second" / "config.yaml"
+    config.write_text(
+        yaml.safe_dump(yaml.safe_load(config.read_text()) | {"begin_with": {"run": "first", "sha256": "0"}})
+    )
+    assert Library.open(TINY, [tmp_path / "runs"]).find(need, 0) is not None
+    assert Library.open(TINY, [tmp_path / "tuned"]).find(need, 0) is None
+
+
+def test_a_sweep_passes_it_on(tmp_path: Path, source: Run) -> None:
+    (tmp_path / "text.txt").write_bytes(text())
+    runs = [{"name": "tuned", "preset": "fsn-1m", "begin_with": str(source.folder)}, {"preset": "fsn-1m"}]
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump({"runs": runs}))
+    tuned, plain = read_sweep(file)
+    words = tuned.arguments()
+    assert words[words.index("--begin-with") + 1] == str(source.folder)
+    assert "--begin-with" not in plain.arguments()
+    fields = [f"{k}={v}" for k, v in MODEL.items()]
+    flags = [
+        "--length",
+        "32",
+        "--batch-size",
+        "8",
+        "--train-stride",
+        "16",
+        "--eval-stride",
+        "16",
+        "--max-steps",
+        "2",
+    ]
+    found = call(
+        "train", "fsn-1m", "--corpus", tmp_path / "text.txt", "--out", tmp_path / "out",
+        *flags, "--begin-with", source.folder, "--model", *fields,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert load_run(tmp_path / "out").config["begin_with"]["run"] == "source"
