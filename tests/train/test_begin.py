@@ -56,8 +56,11 @@ def test_it_begins_with_the_best_weights_of_the_other(tmp_path: Path, source: Ru
     mine = first_weights(run)
     assert mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
     assert run.config["begin_with"]["run"] == "source" and len(run.config["begin_with"]["sha256"]) == 64
+    before = lines(run.folder, "valid")
+    assert [line["step"] for line in before] == [0], "what they are worth is measured first"
+    assert before[0]["valid_bits"] == pytest.approx(source.best["valid_bits"], abs=1e-6)
     fresh = train("fsn-1m", corpus(), tmp_path / "fresh", recipe(max_steps=1), overrides=MODEL, quiet=True)
-    assert "begin_with" not in fresh.config
+    assert "begin_with" not in fresh.config and not lines(fresh.folder, "valid")
     assert run.epochs[0]["train_loss_bits"] < fresh.epochs[0]["train_loss_bits"] - 1
     log = (run.folder / "log.txt").read_text()
     assert f"begins    with the best weights of {source.folder}, epoch {source.best['epoch']}, " in log
@@ -78,6 +81,7 @@ def test_interrupted_and_resumed_it_ends_with_the_same_bits(tmp_path: Path, sour
     x, y = (torch.cat([p.flatten() for p in run.load_model("last").parameters()]) for run in (a, b))
     assert torch.equal(x, y)
     assert timeless(lines(a.folder, "epoch"))[-1] == timeless(lines(b.folder, "epoch"))[-1]
+    assert timeless(lines(a.folder, "valid")) == timeless(lines(b.folder, "valid"))
 
 
 def test_another_beginning_is_another_run(tmp_path: Path, source: Run) -> None:

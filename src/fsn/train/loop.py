@@ -68,6 +68,8 @@ class Training:
         s = self.state
         self._stand()
         if s.step == 0:
+            if "begin_with" in self.config and s.evaluated_step != s.step:
+                self._extra_validation()  # what the weights are worth as they are
             self.checkpoint()
         self.model.train()
         while s.step < self.total or s.evaluated_step != s.step:
