@@ -14,8 +14,10 @@ import yaml
 from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.paper import needs
+from fsn.paper.archive import add_losses
 from fsn.paper.library import Library
 from fsn.train import Run, load_run, train
+from fsn.train.plateau import same_but_seed
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import TINY
 from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless
@@ -67,7 +69,8 @@ def test_it_begins_with_the_best_weights_of_the_other(tmp_path: Path, source: Ru
 
 
 def test_what_needs_no_weights_may_differ(tmp_path: Path, source: Run) -> None:
-    run = go(tmp_path / "run", source, max_steps=1, overrides={**MODEL, "dropout": 0.0})
+    changes = {"dropout": 0.0, "rounding": "none", "noise": 0.1}
+    run = go(tmp_path / "run", source, max_steps=1, overrides={**MODEL, **changes})
     assert run.model_config.dropout == 0.0 and source.model_config.dropout == 0.1
 
 
@@ -80,8 +83,39 @@ def test_interrupted_and_resumed_it_ends_with_the_same_bits(tmp_path: Path, sour
     b = go(tmp_path / "b", source, extend=True, begin_with=moved)
     x, y = (torch.cat([p.flatten() for p in run.load_model("last").parameters()]) for run in (a, b))
     assert torch.equal(x, y)
+    assert b.config["begin_with"]["run"] == "moved" and same_but_seed(a.config, b.config)
     assert timeless(lines(a.folder, "epoch"))[-1] == timeless(lines(b.folder, "epoch"))[-1]
     assert timeless(lines(a.folder, "valid")) == timeless(lines(b.folder, "valid"))
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_run_that_has_begun_needs_the_other_no_more(tmp_path: Path, source: Run, gone: bool) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(source.folder, other)
+    a = go(tmp_path / "a", source, begin_with=other)
+    go(tmp_path / "b", source, begin_with=other, max_steps=7)
+    if gone:
+        shutil.rmtree(other)
+    else:  # it has found better weights since
+        shutil.copy(a.folder / "best.safetensors", other / "best.safetensors")
+    b = go(tmp_path / "b", source, begin_with=other, extend=True)
+    x, y = (torch.cat([p.flatten() for p in run.load_model("last").parameters()]) for run in (a, b))
+    assert torch.equal(x, y) and a.config["begin_with"] == b.config["begin_with"]
+    assert go(tmp_path / "b", source, begin_with=other).finished, "asked once more it is finished"
+    shutil.rmtree(tmp_path / "b" / "last")  # but without a checkpoint it would have to begin again
+    (tmp_path / "b" / "DONE").unlink()
+    with pytest.raises(UserError, match="no run folder" if gone else r"begin_with\.sha256"):
+        go(tmp_path / "b", source, begin_with=other)
+
+
+def test_neither_weights_nor_checkpoint(tmp_path: Path, source: Run) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(source.folder, other)
+    run = go(tmp_path / "run", source, begin_with=other, max_steps=3)
+    shutil.rmtree(run.folder / "last")
+    shutil.copy(run.folder / "best.safetensors", other / "best.safetensors")
+    with pytest.raises(UserError, match="does not hold the weights any more"):
+        go(tmp_path / "run", source, begin_with=other, max_steps=4, extend=True)
 
 
 def test_another_beginning_is_another_run(tmp_path: Path, source: Run) -> None:
@@ -127,6 +161,7 @@ def test_another_text_is_read_in_the_symbols_of_the_weights(tmp_path: Path, sour
         ({"text": Corpus.from_bytes("greek", text() + "φάση".encode())}, "symbols of the corpus greek"),
         ({"overrides": {**MODEL, "k": 24}}, r"k \(16 there, 24 asked\)"),
         ({"overrides": {**MODEL, "layers": 1}}, r"layers \(2 there, 1 asked\)"),
+        ({"overrides": {**MODEL, "frame": "rest"}}, r"coupling.frame \(co-rotating there, rest asked\)"),
         ({"begin_with": "nowhere"}, "no run folder nowhere"),
     ],
 )
@@ -167,7 +202,9 @@ def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
         yaml.safe_dump(yaml.safe_load(config.read_text()) | {"begin_with": {"run": "first", "sha256": "0"}})
     )
     assert Library.open(TINY, [tmp_path / "runs"]).find(need, 0) is not None
-    assert Library.open(TINY, [tmp_path / "tuned"]).find(need, 0) is None
+    tuned = Library.open(TINY, [tmp_path / "tuned"])
+    assert tuned.find(need, 0) is None and not tuned.runs, "nor has it a say in anything else"
+    assert not add_losses(tmp_path / "tuned" / "second", "tiny", "cpu", tmp_path / "cache")
 
 
 def test_a_sweep_passes_it_on(tmp_path: Path, source: Run) -> None:
@@ -179,6 +216,9 @@ def test_a_sweep_passes_it_on(tmp_path: Path, source: Run) -> None:
     words = tuned.arguments()
     assert words[words.index("--begin-with") + 1] == str(source.folder)
     assert "--begin-with" not in plain.arguments()
+    several = {"preset": "fsn-1m", "begin_with": [str(source.folder), "runs/b"]}
+    file.write_text(yaml.safe_dump({"grid": several}, sort_keys=False))
+    assert [job.name for job in read_sweep(file)] == ["fsn-1m-source", "fsn-1m-b"]
     fields = [f"{k}={v}" for k, v in MODEL.items()]
     flags = [
         "--length",

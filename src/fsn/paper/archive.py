@@ -93,12 +93,13 @@ def _without_folders(file: Path, folder: Path) -> None:
 def add_losses(target: Path, scale: str = "paper", device: str = "auto", cache: Path | None = None) -> bool:
     """Measure every copy-depth target under an archived run's best weights and keep the losses beside them.
 
-    Only runs of a role's text and of the copy-depth window length have such targets.
+    Only runs of a role's text and of the copy-depth window length have such targets, and only such as begin with new
+    weights are compared by them.
     """
     run = load_run(target)
     bench = Bench(Library.open(scale_named(scale), [target]), device=device, cache=cache)
     role = bench.scale.role_of(run.config["corpus"])
-    if role is None or run.recipe.length != bench.scale.length(256):
+    if role is None or run.recipe.length != bench.scale.length(256) or "begin_with" in run.config:
         return False
     store_losses(target, bench.corpus(role).sha256, bench.battery(role), bench.losses(run, role))
     return True

@@ -82,7 +82,7 @@ class Library:
                 try:
                     run = load_run(folder)
                     role = scale.role_of(run.config["corpus"])
-                    if role is None:
+                    if role is None or "begin_with" in run.config:  # the paper's runs begin with new weights
                         continue
                     check_metrics(run)
                     if run.model_config is not None and run.recipe is not None:
@@ -148,7 +148,7 @@ class Library:
         )
 
     def _is(self, run: Run, need: Need, seed: int) -> bool:
-        if run.recipe.seed != seed or self._role[run.folder] != need.role or "begin_with" in run.config:
+        if run.recipe.seed != seed or self._role[run.folder] != need.role:
             return False
         wanted = self.scale.recipe(need, seed)
         if need.exact and run.recipe.epochs != wanted.epochs:

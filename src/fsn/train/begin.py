@@ -2,62 +2,85 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from ..data import Alphabet
 from ..errors import UserError
-from ..models import Config, build_from_config, config_to_dict
+from ..models import Config, config_to_dict
 from .checkpoint import sha256
-from .folder import flatten
-from .run import Run, load_run
+from .folder import flatten, read_config
+from .run import load_run
+
+FREE = {"rounding", "init", "readout_start", "tau_start", "coupling.noise"}
+"""Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
+and how it would have begun."""
 
 
 @dataclass(frozen=True, eq=False)
 class Beginning:
     """The best weights of a run, to begin another with."""
 
-    run: Run
-    weights: dict[str, Tensor]
-    sha256: str
+    folder: Path
+    model: dict[str, Any]
+    """The config of the model they are for."""
+    alphabet: Alphabet
+    """The tokens they mean, whatever text comes next."""
+    record: dict[str, str]
+    """What the new run's config says of them: the other run's name and their sha256."""
+    reached: str = ""
 
-    @property
-    def alphabet(self) -> Alphabet:
-        """The tokens that the weights mean, whatever text comes next."""
-        return self.run.alphabet
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What the new run's config says of it: enough to know the weights again, wherever they lie."""
-        return {"run": self.run.name, "sha256": self.sha256}
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        raw = load_run(self.folder).best_weights()
+        if sha256(raw) != self.record["sha256"]:
+            raise UserError(
+                f"{self.folder} does not hold the weights any more that this run began with, and it has no checkpoint "
+                "that can be read; begin a new one in another folder"
+            )
+        return safetensors.torch.load(raw)
 
     def said(self) -> str:
-        best = self.run.best
-        reached = f", epoch {best['epoch']}, {best['valid_bits']:.4f} bits" if best else ""
-        return f"the best weights of {self.run.folder}{reached}"
+        return f"the best weights of {self.folder}{self.reached}"
 
     def check(self, config: Config) -> None:
-        """Stop if a model of this config needs other weights. What needs none, dropout or rounding, may differ."""
-        with torch.random.fork_rng(devices=[]):
-            asked = build_from_config(config).state_dict()
-        if {n: t.shape for n, t in asked.items()} == {n: t.shape for n, t in self.weights.items()}:
-            return
-        there, here = flatten(self.run.config["model"]), flatten(config_to_dict(config))
-        different = sorted(n for n in there.keys() | here.keys() if there.get(n) != here.get(n))
-        listed = ", ".join(f"{n} ({there.get(n)} there, {here.get(n)} asked)" for n in different)
-        raise UserError(
-            f"the weights of {self.run.folder} are those of another model: {listed}; "
-            "give the preset and the --model fields it was trained with"
-        )
+        """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
+        there, here = flatten(self.model), flatten(config_to_dict(config))
+        different = [
+            n
+            for n in sorted(there.keys() | here.keys())
+            if there.get(n) != here.get(n) and n not in FREE and not n.startswith("dropout")
+        ]
+        if different:
+            listed = ", ".join(f"{n} ({there.get(n)} there, {here.get(n)} asked)" for n in different)
+            raise UserError(
+                f"the weights of {self.folder} are those of another model: {listed}; "
+                "give the preset and the --model fields it was trained with"
+            )
 
 
-def read_beginning(folder: str | os.PathLike[str]) -> Beginning:
-    """The best weights in a run folder, finished or not."""
+def find_beginning(folder: Path, out: Path) -> Beginning:
+    """What a run in ``out`` is to begin with: the best weights in a run folder, finished or not.
+
+    A run that has begun has a checkpoint and needs the other run no more, which may have gone on since, or be gone.
+    What it noted then stands in for it.
+    """
+    if (out / "last" / "CURRENT").exists() or (out / "DONE").exists():
+        config = read_config(out)
+        noted = config.get("begin_with")
+        if noted is not None and noted["run"] == folder.resolve().name:
+            return Beginning(folder, config["model"], _alphabet(config), noted)
     run = load_run(folder)
-    raw = run.best_weights()
-    return Beginning(run, safetensors.torch.load(raw), sha256(raw))
+    record = {"run": folder.resolve().name, "sha256": sha256(run.best_weights())}
+    best = run.best
+    reached = f", epoch {best['epoch']}, {best['valid_bits']:.4f} bits" if best else ""
+    return Beginning(folder, run.config["model"], run.alphabet, record, reached)
+
+
+def _alphabet(config: dict[str, Any]) -> Alphabet:
+    return Alphabet(bytes.fromhex(config["corpus"]["symbols"]))

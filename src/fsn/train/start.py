@@ -9,6 +9,7 @@ import signal as signals
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ import fsn
 from .. import data
 from ..errors import UserError
 from ..models import Config, build_from_config, config_to_dict, preset
-from .begin import Beginning, read_beginning
+from .begin import Beginning, find_beginning
 from .checkpoint import Checkpoint, Checkpoints
 from .environment import describe_device, environment, write_environment
 from .folder import FORMAT, RunFolder, disk_errors
@@ -84,7 +85,7 @@ def train(
     check_loggers(log)
     if isinstance(model, str):
         preset(model, 256, **(overrides or {}))  # a mistake here should not wait for the corpus
-    beginning = None if begin_with is None else read_beginning(begin_with)
+    beginning = None if begin_with is None else find_beginning(Path(begin_with), Path(out))
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with open_world(device) as world, _own_generator(world.device):
         text = _load_corpus(corpus, world)
@@ -233,7 +234,7 @@ def _set_up(
     train_windows, valid_windows = (w.to(world.device) for w in windows)
     torch.manual_seed(recipe.seed)
     model = build_from_config(config)
-    if beginning is not None:
+    if beginning is not None and opened.state is None:
         model.load_state_dict(beginning.weights)
     model = model.to(world.device)
 
@@ -277,7 +278,7 @@ def _introduce(training: Training, beginning: Beginning | None, resumed: bool) -
     say(f"run       {training.folder.path}: {begun}")
     say(f"model     {name}, {n:,} parameters, seed {r.seed}")
     if beginning is not None:
-        say(f"begins    with {beginning.said()}")
+        say(f"{'began ' if resumed else 'begins'}    with {beginning.said()}")
     say(
         f"text      {training.config['corpus']['name']}: {stepper.n_windows:,} windows, "
         f"{stepper.steps_per_epoch:,} steps an epoch, {training.total:,} in all; "

@@ -169,6 +169,8 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _piece(key: str, value: Any) -> str:
+    if key == "begin_with":
+        return Path(str(value)).name
     return str(value) if key == "preset" else f"{key.removeprefix('model.')}{value}"
 
 
