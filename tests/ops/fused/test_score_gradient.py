@@ -44,7 +44,8 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
     kind, kp, batch = getattr(torch, dtype), 16, 2
     with limited(**limits):
         tp = round_up(length, tiles.BLOCK)
-        q, key = (torch.randn(batch * tp, 2 * kp, device=device).to(kind) for _ in range(2))
+        # Scores are small: a row that looks at one place only has next to no gradient, and that is all rounding.
+        q, key = (0.7 * torch.randn(batch * tp, 2 * kp, device=device).to(kind) for _ in range(2))
         law = fused.Law(1, True, True, True, True, frame, False, 1)
         tau = torch.tensor(2.0, device=device)
         own = torch.zeros(4, batch * length, device=device)
@@ -58,8 +59,7 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
             ).double()
             rows = ds[:, 1 : length - r0] if r0 == 0 else ds[:, : length - r0]
             size = rows.abs().sum(-1)
-            # A row that looks at one place only has next to no gradient, and what it has is all rounding.
-            worst = max(worst, (rows.sum(-1).abs() / size.clamp_min(0.01 * size.mean())).max().item())
+            worst = max(worst, (rows.sum(-1).abs() / size).max().item())
             sizes.append(size.mean().item())
     return {"worst": worst, "size": min(sizes)}
 
@@ -75,16 +75,11 @@ def test_rows_sum_to_zero_in_the_interpreter(interpreter: Interpreter, case: dic
 
 
 @pytest.mark.parametrize(
-    ("card", "bytes_", "fitting"),
-    [
-        ("L40", 101_376, ()),
-        ("A100", 166_912, ("SCORE_GRADIENT",)),
-        ("H200", 232_448, ("SCORE_GRADIENT", "WIDE_SCORE_GRADIENT")),
-    ],
+    ("card", "bytes_", "fits"), [("L40", 101_376, False), ("A100", 166_912, True), ("H200", 232_448, True)]
 )
 @pytest.mark.parametrize("tile", ["SCORE_GRADIENT", "WIDE_SCORE_GRADIENT"])
 def test_chips_with_little_shared_memory_take_the_librarys_product(
-    monkeypatch: pytest.MonkeyPatch, tile: str, card: str, bytes_: int, fitting: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, tile: str, card: str, bytes_: int, fits: bool
 ) -> None:
     pytest.importorskip("triton")
     import torch
@@ -97,7 +92,7 @@ def test_chips_with_little_shared_memory_take_the_librarys_product(
     )
     shape = getattr(tiles, tile)
     score_gradient.roomy.cache_clear()
-    assert score_gradient.roomy(torch.device("cuda", 0), shape) is (tile in fitting), card
+    assert score_gradient.roomy(torch.device("cuda", 0), shape) is fits, card
     score_gradient.roomy.cache_clear()
     assert score_gradient.roomy(torch.device("cpu"), shape), "the interpreter has room"
 

@@ -13,24 +13,13 @@ import triton
 from torch import Tensor
 
 from . import gradients, tiles
-from .attention_backward import (
-    field_backward_kernel,
-    prepare_backward_kernel,
-)
+from .attention_backward import field_backward_kernel, prepare_backward_kernel
 from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
 from .score_gradient import softmax_backward
-from .tiles import (
-    BLOCK,
-    FIELDS,
-    LONG_SCORES,
-    SCORES,
-    STRIP,
-    precision,
-    row_shape,
-)
+from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORES, STRIP, precision, row_shape
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 

@@ -53,7 +53,7 @@ ON_CHIP = 512
 """Sequences up to this long: a row of the softmax's gradient stays on the chip."""
 SCORE_GRADIENT = Tile(64, 64, 256, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
-WIDE_SCORE_GRADIENT = Tile(64, 64, ON_CHIP, 16, 3)
+WIDE_SCORE_GRADIENT = Tile(64, 32, ON_CHIP, 8, 4)
 """The same with rows in two halves."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
