@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +44,13 @@ def cite_margin(section: str, label: str, name: str) -> tuple[Cited, str]:
     """The paper's margin of one row and bin, and its interval in words."""
     path = (section, "margins", label, plain(name))
     low, high = (cite(*path, "ci95", end) for end in "01")
-    ends = f"[{low.value:+.4f}, {high.value:+.4f}]".replace("-", "−")
+    ends = interval(low.value, high.value)
     return cite(*path, "margin").also(*low.sources, *high.sources), ends
+
+
+def interval(low: float, high: float) -> str:
+    """A margin's 95 % interval as it is written in remarks."""
+    return f"[{low:+.4f}, {high:+.4f}]".replace("-", "−")
 
 
 def macro_names(stem: str, suffix: str = "") -> dict[str, tuple[str, str]]:
@@ -69,15 +75,20 @@ def margins(bench: Bench, role: str) -> Table:
     """One row per run and bin, of every family that has runs; ``run`` is ``"FSN, s0"``."""
 
     def measure() -> Table:
-        base = reference(bench, role)
-        losses = {
-            f"{family}, s{seed}": bench.losses(run, role)
+        runs = {
+            f"{family}, s{seed}": run
             for family in FAMILIES[role]
             for seed, run in seeds_of(bench, role, family).items()
         }
-        return margin_table(losses, base, bench.battery(role), resamples=bench.scale.cluster_resamples)
+        return against(bench, role, runs, reference(bench, role))
 
     return bench.memo(("margins", role), measure)
+
+
+def against(bench: Bench, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
+    """One row per run and bin, against the losses ``base`` of every target."""
+    losses = {name: bench.losses(run, role) for name, run in runs.items()}
+    return margin_table(losses, base, bench.battery(role), resamples=bench.scale.cluster_resamples)
 
 
 def cell(table: Table, run: str, name: str) -> Mapping[str, float]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data import Alphabet
 from ..errors import UserError
 from ..models import Config, config_to_dict
-from .checkpoint import sha256
-from .folder import flatten, read_config
+from .folder import flatten
 from .run import load_run
 
 FREE = {"rounding", "init", "readout_start", "tau_start", "coupling.noise"}
@@ -34,16 +31,20 @@ class Beginning:
     record: dict[str, str]
     """What the new run's config says of them: the other run's name and their sha256."""
     reached: str = ""
+    weights: dict[str, Tensor] | None = None
+    """None where the new run has begun already, and has a checkpoint."""
 
-    @cached_property
-    def weights(self) -> dict[str, Tensor]:
-        raw = load_run(self.folder).best_weights()
-        if sha256(raw) != self.record["sha256"]:
-            raise UserError(
-                f"{self.folder} does not hold the weights any more that this run began with, and it has no checkpoint "
-                "that can be read; begin a new one in another folder"
-            )
-        return safetensors.torch.load(raw)
+    def give(self, model: nn.Module) -> None:
+        """Put the weights into a new model."""
+        weights = self.weights
+        if weights is None:
+            weights, found = load_run(self.folder).best_weights()
+            if found != self.record["sha256"]:
+                raise UserError(
+                    f"{self.folder} does not hold the weights any more that this run began with, and it has no "
+                    "checkpoint that can be read; begin a new one in another folder"
+                )
+        model.load_state_dict(weights)
 
     def said(self) -> str:
         return f"the best weights of {self.folder}{self.reached}"
@@ -70,17 +71,15 @@ def find_beginning(folder: Path, out: Path) -> Beginning:
     A run that has begun has a checkpoint and needs the other run no more, which may have gone on since, or be gone.
     What it noted then stands in for it.
     """
+    name = folder.resolve().name
     if (out / "last" / "CURRENT").exists() or (out / "DONE").exists():
-        config = read_config(out)
-        noted = config.get("begin_with")
-        if noted is not None and noted["run"] == folder.resolve().name:
-            return Beginning(folder, config["model"], _alphabet(config), noted)
+        begun = load_run(out)
+        noted = begun.config.get("begin_with")
+        if noted is not None and noted["run"] == name:
+            return Beginning(folder, begun.config["model"], begun.alphabet, noted)
     run = load_run(folder)
-    record = {"run": folder.resolve().name, "sha256": sha256(run.best_weights())}
+    weights, found = run.best_weights()
     best = run.best
     reached = f", epoch {best['epoch']}, {best['valid_bits']:.4f} bits" if best else ""
-    return Beginning(folder, run.config["model"], run.alphabet, record, reached)
-
-
-def _alphabet(config: dict[str, Any]) -> Alphabet:
-    return Alphabet(bytes.fromhex(config["corpus"]["symbols"]))
+    record = {"run": name, "sha256": found}
+    return Beginning(folder, run.config["model"], run.alphabet, record, reached, weights)

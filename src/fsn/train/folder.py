@@ -24,6 +24,8 @@ except ImportError:  # Windows: no advisory locks; two writers are then not noti
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
+LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
+"""Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
 
 
 class RunFolder:

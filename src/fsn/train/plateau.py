@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .folder import flatten, read_config, read_metrics
+from .folder import LABELS, flatten, read_config, read_metrics
 from .recipe import BOOKKEEPING, DURATION
 
 MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
@@ -37,8 +37,7 @@ def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> list[Tra
 
 def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two configs differ in nothing but the seed (and in what does not touch epoch 1)."""
-    free = {f"recipe.{name}" for name in BOOKKEEPING | DURATION | {"seed"}}
-    free |= {"fsn_version", "corpus.name", "preset", "begin_with.run"}
+    free = LABELS | {f"recipe.{name}" for name in BOOKKEEPING | DURATION | {"seed"}}
     x, y = flatten(dict(a)), flatten(dict(b))
     return {k: v for k, v in x.items() if k not in free} == {k: v for k, v in y.items() if k not in free}
 

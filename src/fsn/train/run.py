@@ -13,12 +13,13 @@ from typing import Any, Literal
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from .. import data
 from ..data import Alphabet, Corpus
 from ..errors import UserError
 from ..models import Config, LanguageModel, build_from_config, config_from_dict
-from .checkpoint import Checkpoints
+from .checkpoint import Checkpoints, sha256
 from .folder import read_config, read_metrics
 from .recipe import Recipe
 
@@ -84,19 +85,18 @@ class Run:
         except (OSError, ValueError):
             return {}
 
-    def best_weights(self) -> bytes:
-        """best.safetensors, once it is known to be whole."""
+    def best_weights(self) -> tuple[dict[str, Tensor], str]:
+        """What best.safetensors holds, and its sha256."""
         path = self.folder / "best.safetensors"
         try:
             raw = path.read_bytes()
-            safetensors.torch.load(raw)
+            return safetensors.torch.load(raw), sha256(raw)
         except FileNotFoundError:
             raise UserError(
                 f"{self.folder} has no best.safetensors yet: wait for an epoch, or load the last weights"
             ) from None
         except (SafetensorError, OSError) as error:
             raise UserError(f"{path} cannot be read ({error})") from None
-        return raw
 
     def load_corpus(self, where: str | None = None) -> Corpus:
         """The text the run was trained on, in its tokens; ``where`` is its place now, if that has changed."""
@@ -112,7 +112,7 @@ class Run:
     ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
         if which == "best":
-            weights = safetensors.torch.load(self.best_weights())
+            weights, _ = self.best_weights()
         elif which == "last":
             checkpoint = Checkpoints(self.folder / "last").load()
             if checkpoint is None:

@@ -9,7 +9,7 @@ from ..errors import UserError
 from ..io import write_bytes_atomic
 from ..models import Config, config_from_dict
 from .checkpoint import Checkpoint, Checkpoints
-from .folder import RunFolder, flatten
+from .folder import LABELS, RunFolder, flatten
 from .recipe import BOOKKEEPING, DURATION, Engine, Recipe
 from .world import World, choose_engine, choose_precision
 
@@ -47,9 +47,7 @@ def settle(
         engine=_engine_again(kept, asked, world, model),
     )
     whole = {**whole, "recipe": settled.to_dict()}
-    free = {"fsn_version", "format", "preset", "corpus.name", "begin_with.run"} | {
-        f"recipe.{n}" for n in BOOKKEEPING
-    }
+    free = LABELS | {f"recipe.{n}" for n in BOOKKEEPING}
     if asked.engine == "auto":
         free |= {"recipe.engine"}
     if extend:

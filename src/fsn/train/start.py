@@ -235,7 +235,7 @@ def _set_up(
     torch.manual_seed(recipe.seed)
     model = build_from_config(config)
     if beginning is not None and opened.state is None:
-        model.load_state_dict(beginning.weights)
+        beginning.give(model)
     model = model.to(world.device)
 
     def fallback(reason: str) -> None:

@@ -53,7 +53,7 @@ def margin_rows(bench: Bench, role: str, family: str, need: Need) -> list[Row]:
                 runs: list[Run], reference: list[Run], label: str = label, name: str = name, ends: str = ends
             ) -> Measurement:
                 found = depth.cell(depth.margins(bench, role), label, name)
-                ours = f"[{found['low']:+.4f}, {found['high']:+.4f}]".replace("-", "−")
+                ours = depth.interval(found["low"], found["high"])
                 return found["margin"], f"95 % {ours}, paper {ends}"
 
             pair = [need.seed(seed), depth.REFERENCE[role]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fsn.measure import Table, best_epoch, depth_losses, family_table, margin_table
+from fsn.measure import best_epoch, depth_losses, family_table
 from fsn.paper.bench import Bench, NotRun
+from fsn.paper.depth import against, interval
 from fsn.paper.item import Item, Result, picture
 from fsn.paper.library import epochs_of
 from fsn.paper.needs import Need
@@ -44,12 +45,6 @@ def matched(bench: Bench) -> tuple[int, Run, dict[str, Run]] | None:
     return epoch, references[epoch], models
 
 
-def measure(bench: Bench, reference: Run, models: dict[str, Run]) -> Table:
-    losses = {name: bench.losses(run, "text") for name, run in models.items()}
-    base = bench.losses(reference, "text")
-    return margin_table(losses, base, bench.battery("text"), resamples=bench.scale.cluster_resamples)
-
-
 def compute_item(bench: Bench) -> Result:
     found = matched(bench)
     if found is None:
@@ -57,12 +52,12 @@ def compute_item(bench: Bench) -> Result:
         return Result(rows=[Row("margins at matched epochs", None, None, state=MISSING, remark=remark)])
     epoch, reference, models = found
     try:
-        table = measure(bench, reference, models)
+        table = against(bench, "text", models, bench.losses(reference, "text"))
     except NotRun as reason:
         return Result(rows=[Row("margins at matched epochs", None, None, state=MISSING, remark=str(reason))])
     rows = []
     for line in table.rows:
-        ends = f"95 % [{line['low']:+.4f}, {line['high']:+.4f}], {line['tokens']:,} targets".replace("-", "−")
+        ends = f"95 % {interval(line['low'], line['high'])}, {line['tokens']:,} targets"
         title = f"{line['run']}, depth {line['bin']}"
         group = f"Epoch {epoch}, against {reference.name}"
         rows.append(Row(title, None, line["margin"], None, "1", MEASURED, "+.4f", ends, group))

@@ -6,10 +6,10 @@ that changes.
 
 from __future__ import annotations
 
-from fsn.measure import Table, family_table, margin_table, seed_summary
+from fsn.measure import Table, family_table, seed_summary
 from fsn.paper import needs
 from fsn.paper.bench import Bench
-from fsn.paper.depth import BIN_NAMES, cell, plain
+from fsn.paper.depth import BIN_NAMES, against, cell, interval, plain
 from fsn.paper.item import Item, Result, picture
 from fsn.paper.needs import Need
 from fsn.paper.rows import Measurement, compare, grouped
@@ -26,10 +26,8 @@ def margins(bench: Bench) -> Table:
     """One row per model that is there and bin, against the transformer."""
 
     def measure() -> Table:
-        base = bench.losses(bench.run(REFERENCE), "text")
-        there = {name: bench.by_seed(need) for name, need in MODELS.items()}
-        losses = {name: bench.losses(run, "text") for name, runs in there.items() for run in runs.values()}
-        return margin_table(losses, base, bench.battery("text"), resamples=bench.scale.cluster_resamples)
+        runs = {name: run for name, need in MODELS.items() for run in bench.by_seed(need).values()}
+        return against(bench, "text", runs, bench.losses(bench.run(REFERENCE), "text"))
 
     return bench.memo(("dropout margins",), measure)
 
@@ -58,7 +56,7 @@ def compute_item(bench: Bench) -> Result:
                 runs: list[Run], reference: list[Run], model: str = model, name: str = name
             ) -> Measurement:
                 one = cell(margins(bench), model, name)
-                ends = f"95 % [{one['low']:+.4f}, {one['high']:+.4f}]".replace("-", "−")
+                ends = f"95 % {interval(one['low'], one['high'])}"
                 return one["margin"], f"{ends}, {one['loss']:.4f} bits per target"
 
             paper = cite("copy_depth", "margins", "FSN, mean", plain(name), "margin")

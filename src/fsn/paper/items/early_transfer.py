@@ -36,7 +36,7 @@ def margins(bench: Bench, slices: str) -> Table:
 def row(bench: Bench, name: str, slices: str, paper: Cited | None) -> Row:
     def measure(lean: list[Run], ref: list[Run]) -> Measurement:
         found = margins(bench, slices).where(bin=name).rows[0]
-        ends = f"[{found['low']:+.4f}, {found['high']:+.4f}]".replace("-", "−")
+        ends = depth.interval(found["low"], found["high"])
         return found["margin"], f"95 % {ends}, {found['tokens']:,} targets"
 
     title = f"depth {name}, {SLICES[slices]}"

@@ -115,7 +115,7 @@ def variant_epochs(found: dict[Need, list[Run]], need: Need) -> set[int]:
         epochs_of(run)
         for other, runs in found.items()
         for run in runs
-        if other.overrides and other.plain == need.plain and not need.overrides
+        if other.plain == need.plain and not need.overrides
     }
 
 
