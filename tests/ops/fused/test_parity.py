@@ -52,6 +52,7 @@ SMALL = [
     attention(560, 2, 1, batch=1),
     attention(130, 3, 2, chunk=64, batch=1),
     attention(330, 2, 1, chunk=128, batch=1),
+    attention(600, 2, 1, chunk=256, batch=1, round_scores=True),
     attention(70, 3, 1, kept_attention=0),
     attention(270, 2, 1, batch=1, kept_attention=0),
     attention(9, 70, 2),  # rows in two pieces, in three, and in two without room for the column of ones

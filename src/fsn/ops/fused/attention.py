@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +13,13 @@ from torch import Tensor
 
 from . import gradients, tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel
-from .attention_forward import attention_kernel, fields_kernel, query_key_kernel, stack_kernel
-from .common import ONES, Aside, math_mode, mm, pack, padded, power_of_two, round_up, transposed_mm
+from .attention_forward import fields_kernel, query_key_kernel, stack_kernel
+from .common import ONES, Aside, math_mode, mm, pack, padded, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
 from .score_gradient import softmax_backward
-from .tiles import BLOCK, FIELDS, LONG_SCORES, SCORES, STRIP, precision, row_shape
+from .scores import attention_chunks
+from .tiles import BLOCK, FIELDS, STRIP, row_shape
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 
@@ -154,7 +154,7 @@ class AttentionFunction(torch.autograd.Function):
             field, theta, law.drift_weight(own), made.constant, length, law.harmonics, law.drift
         )
         kept = None
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, law):
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, law.round_scores):
             aside.join()
             coupling.add(attention, r0)
             if tp <= tiles.CHUNK and attention.nbytes <= tiles.KEPT_ATTENTION:
@@ -224,7 +224,7 @@ class AttentionFunction(torch.autograd.Function):
             sums = f32 if tp > tiles.CHUNK else dtype  # chunks add to them
             dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=sums)
             df = new(batch, tp, 2 * n * kp, kind=sums)
-            for r0, attention in attention_chunks(q, key, tau, own, batch, length, law, again=True):
+            for r0, attention in attention_chunks(q, key, tau, own, batch, length, law.round_scores, True):
                 ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, law.drift)
                 triangle(ds, keys, dq, r0)
                 triangle(attention, dg, df, r0, transposed=True)
@@ -277,27 +277,3 @@ def field_backward(
             *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip
     return dtheta, partial
-
-
-def attention_chunks(
-    q: Tensor, key: Tensor, tau: Tensor, own: Tensor, batch: int, length: int, law: Law, again: bool = False
-) -> Iterator[tuple[int, Tensor]]:
-    """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 2048.
-
-    own (4, M): the diagonal, the sum of all weights before it, and the softmax's maximum and sum. With ``again`` they
-    are known from the first time and rows are not read twice.
-    """
-    tp, d, dtype = round_up(length, BLOCK), q.shape[1], q.dtype
-    whole = next((tile for tile in SCORES[dtype] if tp <= tile.columns), None)
-    single, tile = whole is not None, whole or LONG_SCORES[dtype]
-    columns = power_of_two(tp) if single else tile.columns
-    for r0 in range(0, tp, tiles.CHUNK):
-        nr = min(tiles.CHUNK, tp - r0)
-        attention = torch.empty(batch, nr, tp, dtype=dtype, device=q.device)
-        rows = min(tile.rows, BLOCK) if nr % tile.rows else tile.rows
-        attention_kernel[(nr // rows, batch)](
-            q, key, tau, attention, own, length, tp, r0, nr, d, rows, columns, tile.inner, single, again,
-            law.round_scores and dtype == torch.bfloat16, precision(dtype),
-            num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
-        yield r0, attention

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from . import tiles
 from .common import COUNTS, mm, power_of_two
-from .tiles import SCORE_GRADIENT, WIDE_SCORE_GRADIENT
+from .scores import row_sums, tile_sums_kernel
+from .tiles import BLOCK, LONG_SCORE_GRADIENT, PASS, SCORE_GRADIENT, WIDE_SCORE_GRADIENT
 
 
 @triton.jit
@@ -142,53 +143,79 @@ def score_gradient_kernel(
         )  # fmt: skip
 
 
-@triton.jit
-def attention_tile(a_ptr, grad_ptr, line, cols, written, turn, TP, LAST, DRIFT: tl.constexpr):
-    """One tile of A and of dA below the diagonal, and where it lies inside the columns these rows can see."""
-    inside = written & (cols < LAST)[None, :]
-    a = tl.load(a_ptr + line * TP + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + line * LAST + cols[None, :], mask=inside, other=0.0).to(tl.float32)
-    return a, below(grad, turn, DRIFT), inside
+@triton.jit(do_not_specialize=COUNTS)
+def score_gradient_tile_kernel(
+    dg_ptr, field_ptr, a_ptr, turn_ptr, grad_ptr, part_ptr,
+    T, TP, r0, nr, LAST, blocks,
+    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, MULTIPLY: tl.constexpr, DRIFT: tl.constexpr,
+):  # fmt: skip
+    """dG·Fᵀ of the rows r0 .. r0 + nr of longer sequences, a tile below the diagonal, and its share of Σ_u A_tu dA_tu.
+
+    dg, field (B·TP, C), a (B, nr, TP) -> grad (B, nr, LAST), which must not be rounded; part (B, nr, blocks). Without
+    MULTIPLY a product has left grad there.
+    """
+    first = r0 + tl.program_id(1) * BM
+    u0 = tl.program_id(0) * BN
+    if u0 < first + BM:
+        batch = tl.program_id(2).to(tl.int64)
+        rows = first + tl.arange(0, BM)
+        u = u0 + tl.arange(0, BN)
+        local = rows - r0
+        seen = (u < LAST)[None, :]
+        place = grad_ptr + batch * nr * LAST + local[:, None] * LAST + u[None, :]
+        if MULTIPLY:
+            c = tl.arange(0, BC)
+            dg = dg_ptr + batch * TP * C + rows[:, None] * C
+            field = field_ptr + batch * TP * C + tl.where(u < TP, u, 0)[None, :] * C
+            grad = tl.zeros((BM, BN), tl.float32)
+            for c0 in range(0, C, BC):
+                here = c0 + c
+                if C % BC == 0:
+                    grad = tl.dot(tl.load(dg + here[None, :]), tl.load(field + here[:, None]), grad)
+                else:
+                    left = tl.load(dg + here[None, :], mask=(here < C)[None, :], other=0.0)
+                    right = tl.load(field + here[:, None], mask=(here < C)[:, None], other=0.0)
+                    grad = tl.dot(left, right, grad)
+            tl.store(place, grad, mask=seen)
+        else:
+            grad = tl.load(place, mask=seen, other=0.0)
+        turn = tl.load(turn_ptr + batch * T + rows, mask=rows < T, other=0.0)
+        a = a_ptr + batch * nr * TP + local[:, None] * TP + u[None, :]
+        a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
+        share = tl.sum(a * below(grad, turn, DRIFT), axis=1)
+        tl.store(part_ptr + (batch * nr + local) * blocks + tl.program_id(0), share)
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def softmax_backward_kernel(
-    a_ptr, own_ptr, grad_ptr, turn_ptr, tau_ptr, ds_ptr,
-    T, TP, r0, nr, LAST, R: tl.constexpr, BN: tl.constexpr, SINGLE: tl.constexpr, DRIFT: tl.constexpr,
+def score_gradient_pass_kernel(
+    a_ptr, own_ptr, grad_ptr, turn_ptr, total_ptr, tau_ptr, ds_ptr,
+    T, TP, r0, nr, LAST, BM: tl.constexpr, BN: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
-    """:func:`score_gradient` of rows whose dA a product has left in memory.
-
-    a (B, nr, TP) and grad = dG·Fᵀ (B, nr, LAST) -> ds (B, nr, LAST), zeros above the diagonal
-    """
-    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
-    batch = tl.program_id(1).to(tl.int64)
-    local = tl.program_id(0) * R + tl.arange(0, R)
-    rows = r0 + local
-    ok = (local < nr) & (rows < T)
-    line = (batch * nr + local)[:, None]
-    written = (local < nr)[:, None]
-    noted = own_ptr + batch * T + rows
-    own = tl.load(noted, mask=ok, other=0.0)
-    weight = tl.load(noted + tl.num_programs(1).to(tl.int64) * T, mask=ok, other=0.0)
-    turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
-    u = tl.arange(0, BN)
+    """:func:`score_gradient` from what :func:`score_gradient_tile_kernel` left: ds (B, nr, LAST), zeros above the
+    diagonal."""
+    batch = tl.program_id(2).to(tl.int64)
+    local = tl.program_id(1) * BM + tl.arange(0, BM)
+    u0 = tl.program_id(0) * BN
+    rows, u = r0 + local, u0 + tl.arange(0, BN)
+    seen = (u < LAST)[None, :]
+    place = batch * nr * LAST + local[:, None] * LAST + u[None, :]
     kind = ds_ptr.dtype.element_ty
-    if SINGLE:
-        a, grad, inside = attention_tile(a_ptr, grad_ptr, line, u, written, turn, TP, LAST, DRIFT)
-        delta = correction(tl.sum(a * grad, axis=1), weight, own, turn, DRIFT)
-        ds = score_gradient(a, grad, delta, own, turn, u, rows, inv_tau, DRIFT)
-        tl.store(ds_ptr + line * LAST + u[None, :], ds.to(kind), mask=inside)
+    if u0 >= r0 + tl.program_id(1) * BM + BM:
+        tl.store(ds_ptr + place, tl.zeros((BM, BN), kind), mask=seen)
     else:
-        total = tl.zeros((R,), tl.float32)
-        for u0 in range(0, LAST, BN):
-            a, grad, _ = attention_tile(a_ptr, grad_ptr, line, u0 + u, written, turn, TP, LAST, DRIFT)
-            total += tl.sum(a * grad, axis=1)
+        ok = rows < T
+        token = batch * T + rows
+        own = tl.load(own_ptr + token, mask=ok, other=0.0)
+        weight = tl.load(own_ptr + tl.num_programs(2).to(tl.int64) * T + token, mask=ok, other=0.0)
+        turn = tl.load(turn_ptr + token, mask=ok, other=0.0)
+        total = tl.load(total_ptr + token, mask=ok, other=0.0)
+        a = a_ptr + batch * nr * TP + local[:, None] * TP + u[None, :]
+        a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
+        grad = below(tl.load(grad_ptr + place, mask=seen, other=0.0), turn, DRIFT)
         delta = correction(total, weight, own, turn, DRIFT)
-        for u0 in range(0, LAST, BN):
-            cols = u0 + u
-            a, grad, inside = attention_tile(a_ptr, grad_ptr, line, cols, written, turn, TP, LAST, DRIFT)
-            ds = score_gradient(a, grad, delta, own, turn, cols, rows, inv_tau, DRIFT)
-            tl.store(ds_ptr + line * LAST + cols[None, :], ds.to(kind), mask=inside)
+        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+        ds = score_gradient(a, grad, delta, own, turn, u, rows, inv_tau, DRIFT)
+        tl.store(ds_ptr + place, ds.to(kind), mask=seen)
 
 
 @functools.cache
@@ -207,7 +234,6 @@ def softmax_backward(
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)"""
     batch, nr, tp = attention.shape
-    last = r0 + nr
     tile = SCORE_GRADIENT if tp <= SCORE_GRADIENT.columns else WIDE_SCORE_GRADIENT
     if attention.dtype == torch.bfloat16 and tp == nr <= tiles.ON_CHIP and roomy(attention.device, tile):
         ds = torch.empty_like(attention)
@@ -217,12 +243,33 @@ def softmax_backward(
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         return ds
-    grad = mm(dg[:, r0:last], field[:, :last].transpose(1, 2), torch.float32)
-    ds = torch.empty(batch, nr, last, dtype=attention.dtype, device=attention.device)
-    single = last <= tiles.ROW
-    columns = power_of_two(last) if single else tiles.PIECE
-    r = max(1, 1024 // columns)
-    softmax_backward_kernel[(triton.cdiv(nr, r), batch)](
-        attention, own, grad, turn, tau, ds, length, tp, r0, nr, last, r, columns, single, drift
+    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift)
+
+
+def long_score_gradient(
+    attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
+    r0: int, length: int, drift: int,
+) -> Tensor:  # fmt: skip
+    """The same through memory: the product tile by tile with the sums over its rows, then a pass over both."""
+    (batch, nr, tp), last = attention.shape, r0 + attention.shape[1]
+    multiply = attention.dtype == torch.bfloat16
+
+    def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(*shape, dtype=dtype, device=attention.device)
+
+    grad = new(batch, nr, last) if multiply else mm(dg[:, r0:last], field[:, :last].transpose(1, 2))
+    tile = LONG_SCORE_GRADIENT[attention.dtype]
+    rows = tile.rows if nr % tile.rows == 0 else BLOCK
+    blocks = triton.cdiv(last, tile.columns)
+    part, total = new(batch, nr, blocks), torch.empty_like(own[0])
+    score_gradient_tile_kernel[(blocks, nr // rows, batch)](
+        dg, field, attention, turn, grad, part, length, tp, r0, nr, last, blocks, dg.shape[2],
+        rows, tile.columns, tile.inner, multiply, drift, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    row_sums(tile_sums_kernel, part, total, batch, length, r0, nr, tile.columns)
+    ds = new(batch, nr, last, dtype=attention.dtype)
+    r, columns = PASS
+    score_gradient_pass_kernel[(triton.cdiv(last, columns), nr // r, batch)](
+        attention, own, grad, turn, total, tau, ds, length, tp, r0, nr, last, r, columns, drift
     )
     return ds

@@ -19,10 +19,6 @@ CHUNK = 2048
 KEPT_ATTENTION = 1 << 28
 """Bytes of attention that one layer may keep for the backward pass; above that, and in chunks, it is computed again."""
 
-ROW = 2048
-"""A row of attention up to this long passes the softmax's backward pass in one piece, a longer one in PIECEs."""
-PIECE = 1024
-
 
 @dataclass(frozen=True)
 class Tile:
@@ -40,8 +36,8 @@ SCORES = {
     torch.float32: (Tile(32, 32, 256, 4, 2),),
 }
 """Scores of rows in one piece: the first tile whose columns suffice."""
-LONG_SCORES = {torch.bfloat16: Tile(64, 32, 128, 8, 3), torch.float32: Tile(32, 32, 64, 4, 2)}
-"""Scores of longer rows, column by column."""
+LONG_SCORES = {torch.bfloat16: Tile(128, 32, 128, 8, 4), torch.float32: Tile(32, 32, 64, 4, 2)}
+"""Scores of longer rows, tile by tile."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
 COUPLE = Tile(64, 64, 16, 4, 2)
@@ -55,6 +51,8 @@ SCORE_GRADIENT = Tile(64, 64, 256, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
 WIDE_SCORE_GRADIENT = Tile(64, 32, ON_CHIP, 8, 4)
 """The same with rows in two halves."""
+LONG_SCORE_GRADIENT = {torch.bfloat16: Tile(128, 64, 128, 8, 3), torch.float32: Tile(32, 16, 64, 4, 2)}
+"""The product and the sums over its rows for longer ones, tile by tile; in float32 the sums only."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_BACKWARD = Tile(64, 32, 64, 4, 3)
