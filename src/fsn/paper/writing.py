@@ -147,8 +147,7 @@ def summary(report: Report) -> str:
     count, (known, total) = report.counts(), report.rows()
     return (
         f"{known} of {total} rows are measured or computed. Of {len(report.judged)} claims {count[HOLDS]} "
-        "hold, "
-        f"{count[FAILS]} fail and {count[NOT_RUN]} have not been run yet."
+        f"hold, {count[FAILS]} fail and {count[NOT_RUN]} have not been run yet."
     )
 
 
@@ -158,9 +157,8 @@ def report_markdown(report: Report, pictures: str, page: str) -> str:
     lines = [
         "# Reproduction",
         "",
-        f"Every table and figure of {source()}, with the paper's value, ours, the difference and the "
-        "number of "
-        f"seeds in the same row (found/asked). Written by `{command}`; do not edit. The same with live "
+        f"Every table and figure of {source()}, with the paper's value, ours, the difference and the number "
+        f"of seeds in the same row (found/asked). Written by `{command}`; do not edit. The same with live "
         f"curves is `{page}`, which that command writes beside this page.",
         "",
         *([f"**{report.note}**", ""] if report.note else []),

@@ -212,8 +212,7 @@ def _(b: Bench) -> tuple[bool, str]:
     "no-phases-reach-kuramoto",
     "Section 4.2",
     "The no-phase model reaches Kuramoto attention's converged loss within ten epochs on its fastest seed "
-    "and "
-    "eleven on all.",
+    "and eleven on all.",
     needs.NO_PHASES,
     needs.KURAMOTO,
     cites=tuple(("early", "nophase reaches 1.6272 within epochs", i) for i in "01"),

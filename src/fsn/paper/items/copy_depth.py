@@ -144,9 +144,8 @@ def compute_role(role: str) -> Callable[[Bench], Result]:
             rows += epoch_rows(bench)
         rows += absolute_rows(bench, role)
         notes = [
-            "Negative margins favour the model. How the paper picked its 192 enriched windows is not "
-            "known, so "
-            "the two deep bins hold other windows than the paper's; the four shallow bins are the same."
+            "Negative margins favour the model. How the paper picked its 192 enriched windows is not known, "
+            "so the two deep bins hold other windows than the paper's; the four shallow bins are the same."
         ]
         if role == "code":
             notes.append(f"Code is {bench.library.corpus_said('code')}.")

@@ -35,9 +35,8 @@ def compute_bars(bench: Bench) -> Result:
         result.pictures.append(
             picture(
                 "copy-depth-bars",
-                "Margins against the converged transformer by copy depth: bars are seed means, whiskers "
-                "run from "
-                "the lowest to the highest seed. Below zero the model is ahead.",
+                "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
+                "from the lowest to the highest seed. Below zero the model is ahead.",
                 lambda plots, surface: plots.depth_bars(table, surface),
                 table,
             )
@@ -78,8 +77,7 @@ def compute_curve(bench: Bench) -> Result:
         picture(
             "copy-depth-curve",
             "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
-            "pools "
-            "what is deeper.",
+            "pools what is deeper.",
             lambda plots, surface: plots.depth_curves(curves, surface),
         )
     )
@@ -122,8 +120,7 @@ def compute_distance(bench: Bench) -> Result:
             picture(
                 "depth-distance",
                 "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
-                "the "
-                "number of targets.",
+                "the number of targets.",
                 lambda plots, surface: plots.depth_distance(table(), surface),
                 table(),
             )

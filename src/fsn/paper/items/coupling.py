@@ -121,8 +121,8 @@ def compute_item(bench: Bench) -> Result:
         picture(
             "coupling",
             f"The trained kernel of {said}. Left: coupling function of each layer's present field, against "
-            "sin Δ "
-            "(dashed). Right: RMS magnitude of the harmonics; hatched where the mean real part is negative.",
+            "sin Δ (dashed). Right: RMS magnitude of the harmonics; hatched where the mean real part is "
+            "negative.",
             lambda plots, surface: plots.coupling(reading, surface=surface),
             reading.table(),
         ),

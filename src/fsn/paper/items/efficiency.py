@@ -118,8 +118,7 @@ def compute_item(bench: Bench) -> Result:
     settings = sorted({str(run.environment.get("device")) for run in used})
     notes = [
         "The paper: one A100-class GPU, float32, eager. What its appendix calls no-phase here is the FSN "
-        "with "
-        "one real harmonic (fsn-noharmonics), which takes the harmonic kernel out."
+        "with one real harmonic (fsn-noharmonics), which takes the harmonic kernel out."
     ]
     if settings:
         notes.append(f"Ours: {'; '.join(settings)}; on a CPU the memory is that of the whole process.")

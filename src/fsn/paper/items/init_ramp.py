@@ -61,8 +61,7 @@ def compute_item(bench: Bench) -> Result:
         ],
         notes=[
             "The paper's text speaks of the state the block reads; a note in its source gives these values "
-            "for "
-            "the block's raw output, which is what is measured here: fsn-nophase-1m, untrained, seeds "
+            "for the block's raw output, which is what is measured here: fsn-nophase-1m, untrained, seeds "
             f"{', '.join(map(str, SEEDS))}, {WINDOWS} windows of 255 tokens of "
             f"{bench.library.corpus_name('text')}."
         ],

@@ -61,8 +61,7 @@ def compute_item(bench: Bench) -> Result:
             picture(
                 "synchronization",
                 "Consensus, rank, order and winding of token states from the embedding through the layers; "
-                "the "
-                "dotted line is what scattered phases would show.",
+                "the dotted line is what scattered phases would show.",
                 lambda plots, surface: plots.depth_profiles(profiles, surface),
                 stacked([p.table() for p in profiles]),
             )
@@ -75,8 +74,7 @@ ITEM = Item(
     "Consensus through depth",
     "Section 1",
     "The opening claim: attention drives token states toward consensus. Clustering, rank, order parameters "
-    "and "
-    "winding through depth, for FSN, Kuramoto attention and the transformer.",
+    "and winding through depth, for FSN, Kuramoto attention and the transformer.",
     compute_item,
     tuple(MODELS.values()),
     ("text",),

@@ -71,8 +71,7 @@ def _claims(report: Report) -> str:
         )
     return (
         '<section id="claims"><h2>Claims</h2><p>Sentences of the paper that a run can confirm or refute, '
-        "each "
-        "with what was measured.</p>"
+        "each with what was measured.</p>"
         '<div class="card"><div class="controls"><span id="claims-filter"></span><output id="claims-count">'
         '</output></div><div class="scroll tall"><table class="claims"><thead><tr>'
         f"<th>{verdict_heading(report.scale)}</th><th>the paper "
