@@ -23,7 +23,8 @@ from fsn.train.optimizer import FlatParameters
 from fsn.train.recipe import Recipe
 from fsn.train.step import Stepper
 from fsn.train.world import World, numerics
-from tests.ops.fused.parity import limited, relative
+from tests.models.trouble import lagging, poison
+from tests.ops.fused.inputs import limited, relative
 
 SYMBOLS = 29
 Gradients = dict[str, Tensor]
@@ -158,62 +159,6 @@ def compare(
 
 def together(tensors: Gradients, names: list[str]) -> Tensor:
     return torch.cat([tensors[name].flatten() for name in names])
-
-
-@contextlib.contextmanager
-def poison() -> Iterator[list[int]]:
-    """Fill all memory that is asked for without a value with NaN; yields the count of such tensors."""
-    plain = {name: getattr(torch, name) for name in ("empty", "empty_like", "empty_strided")}
-    filled = [0]
-
-    def poisoned(make: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Tensor:
-            tensor: Tensor = make(*args, **kwargs)
-            if tensor.is_floating_point():
-                tensor.detach().fill_(float("nan"))
-                filled[0] += 1
-            return tensor
-
-        return call
-
-    try:
-        for name, make in plain.items():
-            setattr(torch, name, poisoned(make))
-        yield filled
-    finally:
-        for name, make in plain.items():
-            setattr(torch, name, make)
-
-
-@contextlib.contextmanager
-def lagging(which: str | None) -> Iterator[None]:
-    """At every block beside the main stream let one of the two fall behind: ``main``, or the stream at its ``side``.
-
-    Work that is ordered stays so. What only luck kept in order, such as memory taken again before its last reader is
-    done, goes wrong every time. None: nothing lags.
-    """
-    from fsn.ops.fused.common import Aside
-
-    enter, leave = Aside.__enter__, Aside.__exit__
-    millisecond = 2_000_000  # in the GPU's cycles, about
-
-    def slow_enter(aside: Aside) -> Aside:
-        enter(aside)
-        torch.cuda._sleep(millisecond)
-        return aside
-
-    def slow_leave(aside: Aside, *error: Any) -> None:
-        leave(aside, *error)
-        torch.cuda._sleep(millisecond)
-
-    try:
-        if which == "side":
-            Aside.__enter__ = slow_enter  # type: ignore[method-assign]
-        elif which == "main":
-            Aside.__exit__ = slow_leave  # type: ignore[method-assign]
-        yield
-    finally:
-        Aside.__enter__, Aside.__exit__ = enter, leave  # type: ignore[method-assign]
 
 
 def same_bits(

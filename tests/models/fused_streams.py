@@ -26,6 +26,7 @@ from fsn.train.recipe import Recipe
 from fsn.train.step import Stepper
 from fsn.train.world import World, numerics
 from tests.models import fused_models
+from tests.models.trouble import poison
 
 
 class Stream:
@@ -290,7 +291,7 @@ def races(
         stepper = Stepper(model, windows, recipe, World(device=torch.device("cpu")))
         stepper.set_order(epoch_order(len(windows), 0, 1))
         stepper.set_place(0, 0)
-        with fused_models.poison(), without(broken), watching() as clocks:
+        with poison(), without(broken), watching() as clocks:
             for last in (False, True):
                 if trainer:
                     stepper._eager(2, model.loss)

@@ -40,7 +40,7 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
     from fsn.ops.fused.common import round_up
     from fsn.ops.fused.score_gradient import softmax_backward
     from fsn.ops.fused.scores import attention_chunks
-    from tests.ops.fused.parity import limited
+    from tests.ops.fused.inputs import limited
 
     kind, kp, batch = getattr(torch, dtype), 16, 2
     with limited(**limits):

@@ -30,7 +30,7 @@ def differences(
     from fsn.ops.fused import tiles
     from fsn.ops.fused.common import round_up
     from fsn.ops.fused.scores import attention_chunks
-    from tests.ops.fused.parity import limited
+    from tests.ops.fused.inputs import limited
 
     kind, d, batch, tau = getattr(torch, dtype), 32, 2, 1.5
     torch.manual_seed(0)
