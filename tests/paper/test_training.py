@@ -12,7 +12,7 @@ import pytest
 
 import fsn.paper.training as training
 from fsn.paper import needs
-from fsn.paper.items import dropout, item_named
+from fsn.paper.items import item_named
 from fsn.paper.needs import Need
 from fsn.paper.registry import open_bench
 from fsn.paper.scales import scale_named
@@ -96,33 +96,3 @@ def test_copy_depth_at_matched_epochs(tmp_path: Path) -> None:
     levels = {line["depth"]: line for line in result.tables[0][1].rows}
     assert levels["24–32"]["FSN"] - levels["24–32"]["transformer"] == pytest.approx(found["FSN, depth 24–32"])
     assert levels["0–1"]["targets"] == bench.battery("text").counts()[0]
-
-
-def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
-    item = item_named("dropout")
-    bench = bench_of(tmp_path, TINY)
-    shapes: dict[Need, Callable[[np.ndarray], np.ndarray]] = {
-        needs.TRANSFORMER.seed(0): np.ones_like,
-        needs.FSN.seed(0): lambda d: 1.0 - 0.1 * (d < 2),
-        needs.DROPOUT: lambda d: 1.0 - 0.2 * (d >= 4),
-    }
-    for need, shape in shapes.items():
-        before = item.compute(bench_of(tmp_path, TINY))
-        assert before.state != "measured" and not before.pictures, "every model it compares is needed"
-        run = write_run(tmp_path, need, [5.0, 4.9, 4.8], scale=TINY, weights=repr(need).encode())
-        write_losses(run, "text", bench, shape)
-    bench = bench_of(tmp_path, TINY)
-    result = item.compute(bench)
-    found = {row.quantity: row for row in result.rows}
-    assert len(found) == 12 and result.state == "measured"
-    assert found["FSN, depth 0–1"].ours == pytest.approx(-0.1, abs=0.02)
-    assert found["FSN, depth 24–32"].ours == pytest.approx(0.0, abs=0.02)
-    assert found["FSN, dropout 0.1, depth 0–1"].ours == pytest.approx(0.0, abs=0.02)
-    assert found["FSN, dropout 0.1, depth 24–32"].ours == pytest.approx(-0.2, abs=0.02)
-    paper = found["FSN, depth 4–7"].paper
-    assert paper is not None and paper.value == -0.0720
-    drawn = dropout.beside_the_paper(dropout.margins(bench))
-    line = drawn.where(family=dropout.IN_THE_PAPER, bin="4–7").rows[0]
-    assert (line["seeds"], line["min"], line["max"]) == (3, -0.0799, -0.0617)
-    assert line["mean"] == pytest.approx(paper.value, abs=1e-4), "the seeds are those of the mean"
-    assert len(result.pictures) == 1 and len(drawn) == 18

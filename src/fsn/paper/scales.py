@@ -113,7 +113,7 @@ class TinyScale(Scale):
     )
     shared_text = True
 
-    EPOCHS: ClassVar[dict[int, int]] = {50: 4, 30: 3, 14: 2, 11: 2, 10: 2, 2: 2, 1: 1}
+    EPOCHS: ClassVar[dict[int, int]] = {50: 4, 30: 3, 14: 2, 11: 2, 10: 2, 7: 2, 2: 2, 1: 1}
     WIDTHS: ClassVar[dict[str, tuple[int, int]]] = {
         "1m": (12, 8),
         "2m": (16, 12),

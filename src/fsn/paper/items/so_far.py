@@ -55,6 +55,7 @@ def groups() -> list[Group]:
         _text("fsn-mf-winding", e30=main("fsn-mf-winding")),
         _text("fsn-torus-swiglu", e2=cite("early", "fsn-torus-swiglu@2")),
         Group(needs.DROPOUT.seed(*SEEDS), {}),
+        Group(needs.KURAMOTO_DROPOUT.seed(*SEEDS), {}),
         _text("fsn-literal"),
         Group(Need("fsn-literal", SEEDS, overrides=(("dropout", 0.1),)), {30: main("fsn")}),
         _text("fsn-nodelay"),
