@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import fsn
 from fsn.cli import main
 from fsn.data.alphabet import Alphabet
 from fsn.errors import UserError
@@ -84,6 +85,21 @@ def test_generation_with_and_without_memory(
     assert text == "the lag" + sample(run.load_model(), run.alphabet, "the lag", symbols=20, temperature=0.0)
     beams = greedy | {"num_beams": 3}
     assert torch.equal(model.generate(**inputs, **beams), model.generate(**inputs, **beams, use_cache=False))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_points_are_recorded_and_replaced_while_it_generates(exported: dict[str, Path], family: str) -> None:
+    model, tokenizer = load(exported[family])
+    inputs = tokenizer("the lag", return_tensors="pt")
+    greedy = {"max_new_tokens": 20, "do_sample": False}
+    plain = model.generate(**inputs, **greedy)
+    for target in (model, model.model):
+        with fsn.replace(target, {"layers.*.update.raw": lambda x: -x}), fsn.record(model) as points:
+            cached = model.generate(**inputs, **greedy)
+            anew = model.generate(**inputs, **greedy, use_cache=False)
+        assert torch.equal(cached, anew) and not torch.equal(cached, plain)
+        assert points["layers.1.state"].shape == (1, 26, 16)
+    assert torch.equal(model.generate(**inputs, **greedy), plain)
 
 
 def test_a_padded_batch_and_a_pipeline(exported: dict[str, Path]) -> None:

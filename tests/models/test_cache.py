@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
+import fsn
 from fsn.errors import UserError
 from fsn.nn.past import Rows
 from tests.small import ALL_FAMILIES, small
@@ -25,6 +27,72 @@ def test_any_pieces_give_the_logits_of_the_whole(family: str) -> None:
     pieces = [model.extend(part, cache) for part in tokens.split([4, 1, 1, 5, 1], dim=1)]
     assert cache.length == 12
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, **CLOSE)
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+@torch.no_grad()
+def test_replacing_points_acts_in_pieces_as_in_the_whole(family: str) -> None:
+    """Every point at once, so that one which is passed over in pieces would show."""
+    model, tokens = small(family), words()
+    plain, cache = model(tokens), model.new_cache()
+    with fsn.replace(model, {"*": lambda x: 0.7 * x}):
+        whole = model(tokens)
+        pieces = [model.extend(part, cache) for part in tokens.split([4, 1, 1, 5, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, **CLOSE)
+    assert (whole - plain).abs().max() > 1e-3
+
+
+def joined(name: str, pieces: list[Tensor]) -> Tensor:
+    """What was recorded of each piece as one tensor: rows of attention get zeros for the columns they lack."""
+    if name.endswith(".fields"):
+        return pieces[-1]
+    if name.endswith((".attention", ".scores")):
+        width = pieces[-1].shape[-1]
+        pieces = [torch.nn.functional.pad(piece, (0, width - piece.shape[-1])) for piece in pieces]
+    return torch.cat(pieces, dim=1)
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+@torch.no_grad()
+def test_what_is_recorded_of_pieces_is_what_is_recorded_of_the_whole(family: str) -> None:
+    model, tokens = small(family), words()
+    with fsn.record(model) as whole:
+        model(tokens)
+    cache, pieces = model.new_cache(), []
+    for part in tokens.split([4, 1, 1, 5, 1], dim=1):
+        with fsn.record(model) as points:
+            model.extend(part, cache)
+        pieces.append(points)
+    assert all(list(points) == list(whole) for points in pieces)
+    for name, value in whole.items():
+        found = joined(name, [points[name] for points in pieces])
+        if name.endswith(".scores"):  # above the diagonal nobody looks
+            found, value = found.tril(), value.tril()
+        torch.testing.assert_close(found, value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@torch.no_grad()
+def test_recorded_and_replaced_fields_are_not_the_memory_itself() -> None:
+    """The memory completes the last field when its successor comes; a change in place must not reach it."""
+    model, tokens = small("fsn"), words()
+    cache = model.new_cache()
+    with fsn.record(model, "*.fields") as points, fsn.replace(model, {"*.fields": lambda x: x.mul_(0.5)}):
+        model.extend(tokens[:, :5], cache)
+        recorded = points["layers.0.fields"]
+        before = recorded.clone()
+        model.extend(tokens[:, 5:9], cache)
+    assert torch.equal(recorded, before)
+    with fsn.replace(model, {"*.fields": lambda x: 0.5 * x}):
+        whole, last = model(tokens), model.extend(tokens[:, 9:], cache)
+    torch.testing.assert_close(last, whole[:, 9:], **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+@torch.no_grad()
+def test_an_unknown_point_is_refused_in_pieces_too(family: str) -> None:
+    model = small(family)
+    with pytest.raises(UserError, match=r"'nonsense'; it has .*attention"), fsn.record(model, "nonsense"):
+        model.extend(words(), model.new_cache())
 
 
 @pytest.mark.parametrize("family", ["fsn", "fsn-literal", "kuramoto", "transformer"])

@@ -216,3 +216,21 @@ def test_an_unknown_point_is_an_error_that_lists_the_known_ones(family: str) -> 
     ):
         model(random_tokens(model))
     model(random_tokens(model))
+
+
+def test_a_model_that_is_never_called_is_an_error() -> None:
+    """As where a continuation is asked for inside the block and drawn after it."""
+    model = small("fsn")
+    with (
+        pytest.raises(UserError, match=r"'phases' was never reached.*call it there"),
+        fsn.record(model, "phases"),
+    ):
+        pass
+    with pytest.raises(UserError, match="never reached"), fsn.replace(model, {"phases": lambda x: x}):
+        pass
+
+
+@pytest.mark.parametrize("wrong", [torch.nn.Linear(2, 2), torch.nn.Sequential(small("fsn"))])
+def test_what_is_no_model_of_ours_has_no_points(wrong: torch.nn.Module) -> None:
+    with pytest.raises(UserError, match=f"a {type(wrong).__name__} has no named points"), fsn.record(wrong):
+        pytest.fail("entered")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import fsn
 from fsn.data.alphabet import Alphabet
 from fsn.errors import UserError
 from fsn.models import LanguageModel
@@ -23,6 +24,16 @@ def test_memory_changes_nothing_within_a_window(family: str, how: dict[str, Any]
     model = small(family)
     texts = [sample(model, LETTERS, "abc", symbols=40, cached=cached, **how) for cached in (True, False)]
     assert texts[0] == texts[1] and len(texts[0]) == 40
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+def test_a_replaced_point_changes_the_text_with_and_without_memory(family: str) -> None:
+    model = small(family)
+    how: dict[str, Any] = {"symbols": 40, "temperature": 0.0}
+    plain = sample(model, LETTERS, "abc", **how)
+    with fsn.replace(model, {"layers.*.attention": lambda a: 0 * a}):
+        texts = [sample(model, LETTERS, "abc", cached=cached, **how) for cached in (True, False)]
+    assert texts[0] == texts[1] != plain
 
 
 def test_the_window_bounds_what_is_seen_and_what_it_costs() -> None:

@@ -14,7 +14,7 @@ from transformers.utils import can_return_tuple
 
 from ..errors import UserError
 from ..models import build_from_config, config_from_dict
-from ..nn import Cache
+from ..nn import Cache, Probe
 
 CODE_FILE = "modeling_fsn"
 CODE = '''"""For `from_pretrained(..., trust_remote_code=True)`. Needs `pip install fsn[hub]`."""
@@ -85,6 +85,15 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             raise UserError("the config has no architecture; make one with fsn.models.config_to_dict")
         self.model = build_from_config(config_from_dict(config.architecture))
         self.post_init()
+
+    @property
+    def probe(self) -> Probe:
+        """The inner model's, so that ``fsn.record`` and ``fsn.replace`` take this one as well."""
+        return self.model.probe
+
+    @probe.setter
+    def probe(self, probe: Probe) -> None:
+        self.model.probe = probe
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -198,7 +207,9 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             )
         for name in ("output_attentions", "output_hidden_states"):
             if kwargs.get(name) or getattr(self.config, name, False):
-                raise UserError(f"{name} is not served here; fsn.record shows everything inside, by name")
+                raise UserError(
+                    f"{name} is not served here; fsn.record(model) shows everything inside, by name"
+                )
 
 
 def behind(hidden: Tensor) -> bool:

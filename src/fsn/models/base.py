@@ -63,7 +63,7 @@ class LanguageModel(nn.Module):
         For reading: no dropout, the reference path (a few positions at a time leave kernels nothing to win), and
         gradients only through a sequence read in one piece. ``hidden`` marks new positions that are padding in front of
         a sequence: nobody looks at them, and their own logits mean nothing. Positions only enter as distances, so
-        such padding changes nothing. If the call fails the cache is as it was.
+        such padding changes nothing. If the call fails the cache is as it was. Probes see the new positions.
 
         tokens (B, n), hidden (B, n) bool -> logits (B, n, V)
         """
@@ -81,12 +81,12 @@ class LanguageModel(nn.Module):
         first = cache.length
         cache.grow(tokens, hidden)
         try:
-            return self.compute_extension(tokens, cache, first)
+            return self.compute_extension(tokens, cache, first, self.probe)
         except BaseException:
             cache.cut(first)
             raise
 
-    def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
+    def compute_extension(self, tokens: Tensor, cache: Cache, first: int, probe: Probe) -> Tensor:
         raise NotImplementedError
 
     def _key(self, tokens: Tensor, key: ops.DropoutKey | None) -> ops.DropoutKey | None:

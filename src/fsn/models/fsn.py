@@ -107,9 +107,11 @@ class FSNLayer(nn.Module):
         past: Past,
         first: int,
         hidden: Tensor | None,
+        probe: Probe = NO_PROBE,
     ) -> tuple[Tensor, Tensor | None]:
         """The same for the positions from ``first`` on; only the coupling looks at those before."""
-        return self._move(theta, register, self.coupling.extend(theta, gates, tau, past, first, hidden))
+        raw = self.coupling.extend(theta, gates, tau, past, first, hidden, probe)
+        return self._move(theta, register, raw, probe)
 
     def _move(
         self,
@@ -173,12 +175,14 @@ class FSN(LanguageModel):
         size = register_size(self.config)
         return theta.new_zeros(*theta.shape[:2], size) if size else None
 
-    def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
-        theta = self.embedding(tokens)
+    def compute_extension(self, tokens: Tensor, cache: Cache, first: int, probe: Probe) -> Tensor:
+        theta = probe("phases", self.embedding(tokens))
         register = self._register(theta)
-        for layer, past in zip(self.stack, cache.layers, strict=True):
-            theta, register = layer.extend(theta, register, self.gates, self.tau, past, first, cache.hidden)
-        return self.readout(theta)
+        for i, (layer, past) in enumerate(zip(self.stack, cache.layers, strict=True)):
+            theta, register = layer.extend(
+                theta, register, self.gates, self.tau, past, first, cache.hidden, probe.at(f"layers.{i}")
+            )
+        return self.readout(theta, probe)
 
     def compute_logits(self, tokens: Tensor, key: ops.DropoutKey | None, probe: Probe) -> Tensor:
         if fused.applies(self, tokens):

@@ -29,9 +29,11 @@ class TransformerLayer(nn.Module):
     def forward(self, x: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None) -> Tensor:
         return self._move(x, self.attention(self.attention_norm(x), probe, key), probe, key)
 
-    def extend(self, x: Tensor, past: Past, first: int, hidden: Tensor | None) -> Tensor:
+    def extend(
+        self, x: Tensor, past: Past, first: int, hidden: Tensor | None, probe: Probe = NO_PROBE
+    ) -> Tensor:
         """The same for the positions from ``first`` on; only attention looks at those before."""
-        return self._move(x, self.attention.extend(self.attention_norm(x), past, first, hidden))
+        return self._move(x, self.attention.extend(self.attention_norm(x), past, first, hidden, probe), probe)
 
     def _move(
         self, x: Tensor, update: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None
@@ -74,12 +76,12 @@ class Transformer(LanguageModel):
     def compute_logits(self, tokens: Tensor, key: ops.DropoutKey | None, probe: Probe) -> Tensor:
         return probe("logits", self._logits(self.features(tokens, key, probe)))
 
-    def compute_extension(self, tokens: Tensor, cache: Cache, first: int) -> Tensor:
-        x = self.embedding(tokens)
-        for layer, past in zip(self.layers, cache.layers, strict=True):
+    def compute_extension(self, tokens: Tensor, cache: Cache, first: int, probe: Probe) -> Tensor:
+        x = probe("embedding", self.embedding(tokens))
+        for i, (layer, past) in enumerate(zip(self.layers, cache.layers, strict=True)):
             assert isinstance(layer, TransformerLayer)
-            x = layer.extend(x, past, first, cache.hidden)
-        return self._logits(x)
+            x = layer.extend(x, past, first, cache.hidden, probe.at(f"layers.{i}"))
+        return probe("logits", self._logits(x))
 
     def _logits(self, x: Tensor) -> Tensor:
         return self.head(x).to(torch.promote_types(x.dtype, torch.float32))

@@ -129,7 +129,14 @@ class FrustratedCoupling(nn.Module):
         return gate_v * self._couple(theta, scores, self._fields(theta), probe, key)
 
     def extend(
-        self, theta: Tensor, gates: Gates, tau: Tensor, past: Past, first: int, hidden: Tensor | None
+        self,
+        theta: Tensor,
+        gates: Gates,
+        tau: Tensor,
+        past: Past,
+        first: int,
+        hidden: Tensor | None,
+        probe: Probe = NO_PROBE,
     ) -> Tensor:
         """The same for the positions from ``first`` on, with what ``past`` remembers of those before.
 
@@ -137,14 +144,16 @@ class FrustratedCoupling(nn.Module):
 
         theta (B, n, k), hidden (B, first + n) -> (B, n, k)
         """
-        gate_q, gate_k, gate_v = gates(ops.phase_features(theta))
+        gate_q, gate_k, gate_v = gates(ops.phase_features(theta), probe)
         query = ops.rotary_features(theta, gate_q, self.rates, first)
         keys = past["keys"].write(first, ops.rotary_features(theta, gate_k, self.rates, first))
         phases = past["phases"].write(first, theta)
         again = max(first - 1, 0)
         field = past["fields"].write(again, self._fields(phases[:, again:]))
+        if probe.active:
+            field = field.clone()  # what is recorded, or changed in place, must not be the memory itself
         scores = ops.feature_scores(query, keys, tau, self.round_scores)
-        return gate_v * self._couple(theta, scores, field, first=first, hidden=hidden)
+        return gate_v * self._couple(theta, scores, field, probe, first=first, hidden=hidden)
 
     def _fields(self, theta: Tensor) -> Tensor:
         return ops.fields(theta, self.kernel.w0, self.kernel.w1, self.kernel.spec.harmonics)

@@ -7,7 +7,9 @@
     with fsn.replace(model, {"layers.1.gates.value": lambda g: g.abs()}):
         logits = model(tokens)
 
-While a model is being probed it runs its reference path, where every named quantity exists as a tensor.
+While a model is being probed it runs its reference path, where every named quantity exists as a tensor. A record holds
+what the last call left. Where ``model.extend`` reads on, points are of the new positions; scores and attention have a
+column for each position so far, and ``fields`` are those of all positions so far, since a successor completes the last.
 """
 
 from __future__ import annotations
@@ -78,7 +80,11 @@ class _Watching(Probe):
 def _watch(
     model: nn.Module, patterns: tuple[str, ...], changes: Mapping[str, Change]
 ) -> Iterator[dict[str, Tensor]]:
-    before: Probe = getattr(model, "probe", NO_PROBE)
+    before = getattr(model, "probe", None)
+    if not isinstance(before, Probe):
+        raise UserError(
+            f"a {type(model).__name__} has no named points; pass the model itself, as fsn.build makes it"
+        )
     outer = before if isinstance(before, _Watching) else _Watching()
     points: dict[str, Tensor] = {}
     watching = _Watching(outer.changes + tuple(changes.items()), (*outer.records, (patterns, points)))
@@ -90,7 +96,12 @@ def _watch(
         outer.seen |= watching.seen
     wanted = patterns + tuple(changes)
     idle = [w for w in wanted if not any(fnmatch.fnmatchcase(name, w) for name in watching.seen)]
-    if idle and watching.seen:
+    if idle and not watching.seen:
+        raise UserError(
+            f"{idle[0]!r} was never reached: the model was not called inside the block; call it there, "
+            "as model(tokens), model.loss or model.extend"
+        )
+    if idle:
         raise UserError(
             f"no point of this model is called {idle[0]!r}; it has {', '.join(sorted(watching.seen)[:40])}"
         )

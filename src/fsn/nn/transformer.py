@@ -57,7 +57,9 @@ class CausalSelfAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
 
-    def extend(self, x: Tensor, past: Past, first: int, hidden: Tensor | None) -> Tensor:
+    def extend(
+        self, x: Tensor, past: Past, first: int, hidden: Tensor | None, probe: Probe = NO_PROBE
+    ) -> Tensor:
         """The same for the positions from ``first`` on, with what ``past`` remembers of those before.
 
         x (B, n, d), hidden (B, first + n) -> (B, n, d)
@@ -65,7 +67,7 @@ class CausalSelfAttention(nn.Module):
         q, k, v = self._split(x, first)
         keys = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
         values = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
-        mixed = self._mix(q, keys, values, x.dtype, first=first, hidden=hidden)
+        mixed = self._mix(q, keys, values, x.dtype, probe, first=first, hidden=hidden)
         return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
 
     def _mix(
