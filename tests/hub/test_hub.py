@@ -230,6 +230,16 @@ def test_the_librarys_own_trainer(exported: dict[str, Path], tmp_path: Path) -> 
     assert all(torch.equal(again.state_dict()[name], value) for name, value in expected.items())
 
 
+def elsewhere(exported: Path, script: str, *words: str) -> list[str]:
+    """The words that ``script`` prints in a process that has not imported anything of ours."""
+    environment = {**os.environ, "HF_HOME": str(exported.parent / "home"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(exported), *words], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.split()
+
+
 def test_without_importing_anything_of_ours(exported: dict[str, Path]) -> None:
     """``trust_remote_code`` finds the model through the file that the export wrote."""
     script = (
@@ -237,13 +247,32 @@ def test_without_importing_anything_of_ours(exported: dict[str, Path]) -> None:
         "m = t.AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
         "print(type(m).__name__, sum(p.numel() for p in m.parameters()))\n"
     )
-    environment = {**os.environ, "HF_HOME": str(exported["fsn"].parent / "home"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(exported["fsn"])], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
     count = sum(p.numel() for p in load(exported["fsn"])[0].parameters())
-    assert done.stdout.split() == ["FSNForCausalLM", str(count)]
+    assert elsewhere(exported["fsn"], script) == ["FSNForCausalLM", str(count)]
+
+
+def test_what_was_loaded_without_importing_anything_of_ours_can_be_saved(
+    exported: dict[str, Path], tmp_path: Path
+) -> None:
+    """As the Trainer does at every checkpoint; what is saved can be loaded in the same way."""
+    script = (
+        "import sys, torch, transformers as t\n"
+        "def load(folder):\n"
+        "    how = {'trust_remote_code': True}\n"
+        "    m = t.AutoModelForCausalLM.from_pretrained(folder, **how)\n"
+        "    return m, t.AutoTokenizer.from_pretrained(folder, **how)\n"
+        "m, tokenizer = load(sys.argv[1])\n"
+        "m.save_pretrained(sys.argv[2])\n"
+        "tokenizer.save_pretrained(sys.argv[2])\n"
+        "again, same = load(sys.argv[2])\n"
+        "tokens = tokenizer('the phase of the kernel', return_tensors='pt')['input_ids']\n"
+        "print(torch.equal(same('the phase of the kernel', return_tensors='pt')['input_ids'], tokens))\n"
+        "print(torch.equal(again(tokens).logits, m(tokens).logits))\n"
+    )
+    assert elsewhere(exported["fsn"], script, str(tmp_path / "again")) == ["True", "True"]
+    assert {f.name for f in (tmp_path / "again").iterdir()} == {
+        f.name for f in exported["fsn"].iterdir() if f.name != "README.md"
+    }
 
 
 def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:

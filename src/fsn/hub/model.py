@@ -25,7 +25,16 @@ __all__ = ["FSNForCausalLM", "HubConfig"]
 '''
 
 
-class HubConfig(PreTrainedConfig):
+class NotCopied:
+    """A class of ours in the library. ``trust_remote_code`` asks such classes to have their file copied along whenever
+    they are saved, which cannot be imported alone; ``save_pretrained`` writes one that can."""
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = None) -> None:
+        """Nothing is to be copied."""
+
+
+class HubConfig(NotCopied, PreTrainedConfig):
     """``config.json``: the model's own configuration under ``architecture``, and what other tools ask for by name."""
 
     model_type = "fsn"
@@ -67,7 +76,7 @@ class HubCache(Cache):
         self.cut(max(0, self.length + length))
 
 
-class FSNForCausalLM(PreTrainedModel, GenerationMixin):
+class FSNForCausalLM(NotCopied, PreTrainedModel, GenerationMixin):
     """``AutoModelForCausalLM.from_pretrained(folder)`` gives this for an exported run, FSN or transformer.
 
     ``from_pretrained`` keeps weights and phases in float32, whatever shorter type is asked for; for speed on a GPU
