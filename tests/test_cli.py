@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fsn.cli import COMMANDS, main
+from fsn.cli import COMMANDS, joined, lists_of, main
+from fsn.models import preset
+from fsn.train import load_run
+from fsn.train.commands import train
 from tests.train.tiny import TINY_FLAGS, call, text
 
 
@@ -61,6 +64,43 @@ def test_models_shows_the_papers_counts(capsys: pytest.CaptureFixture[str]) -> N
     assert "no size '3m'" in fails(capsys, "models", "--sizes", "3m")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--sizes", "1m", "2m"],
+        ["--sizes", "1m", "--sizes", "2m"],
+        ["--sizes=1m", "--vocab-size", "97", "--sizes=2m"],
+    ],
+)
+def test_an_option_given_again_adds_its_values(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["models", *words])
+    shown = capsys.readouterr().out
+    assert shown.count("kuramoto-1m") == shown.count("kuramoto-2m") == 1
+
+
+def test_only_lists_are_joined() -> None:
+    words = [
+        "fsn-1m",
+        "--a",
+        "1",
+        "x=1",
+        "--b_c",
+        "2",
+        "--out",
+        "o",
+        "--a=3",
+        "--out",
+        "p",
+        "--b-c",
+        "4",
+        "5",
+    ]
+    expected = ["fsn-1m", "--a", "1", "x=1", "3", "--b-c", "2", "4", "5", "--out", "o", "--out", "p"]
+    assert joined(words, {"--a", "--b-c"}) == expected
+    assert joined(words, set()) == words
+    assert lists_of(train) == {"--model", "--log", "--eval-at-steps"}
+
+
 def test_corpora(capsys: pytest.CaptureFixture[str]) -> None:
     main(["corpora"])
     shown = capsys.readouterr().out
@@ -70,7 +110,8 @@ def test_corpora(capsys: pytest.CaptureFixture[str]) -> None:
 def test_train_eval_generate(tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "run")
     words = ["train", "transformer-1m", "--corpus", str(corpus_file), "--out", out, *TINY_FLAGS]
-    main([*words, "--device", "cpu", "--model", "width=16", "layers=1"])
+    main([*words, "--model", "width=16", "--device", "cpu", "--model", "layers=1"])
+    assert load_run(Path(out)).model_config == preset("transformer-1m", 18, width=16, layers=1)
     said = capsys.readouterr().err
     for line in (
         "model     transformer-1m",

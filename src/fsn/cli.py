@@ -7,6 +7,7 @@ write the function and enter it in :data:`COMMANDS`. Modules are imported only w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -15,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 from .errors import UserError
 
@@ -110,11 +111,39 @@ def parse(function: Callable[..., None], name: str, words: list[str]) -> Callabl
     shown = io.StringIO()
     try:
         with contextlib.redirect_stderr(shown):
-            return tyro.cli(bind, prog=f"fsn {name}", args=words)
+            return tyro.cli(bind, prog=f"fsn {name}", args=joined(words, lists_of(function)))
     except SystemExit as ended:
         if ended.code in (0, None):
             raise
         raise UserError(f"{one_line(shown.getvalue())}; `fsn {name} --help` explains the options") from None
+
+
+def lists_of(function: Callable[..., None]) -> set[str]:
+    """The options of ``function``, and of configs among them, that take any number of values."""
+    kinds = get_type_hints(function)
+    for kind in [kind for kind in kinds.values() if dataclasses.is_dataclass(kind)]:
+        kinds |= get_type_hints(kind)
+    return {f"--{name.replace('_', '-')}" for name, kind in kinds.items() if get_origin(kind) is tuple}
+
+
+def joined(words: Sequence[str], lists: set[str]) -> list[str]:
+    """``words`` with all values of an option among ``lists`` behind its first mention.
+
+    Of several mentions the parser would take the last and forget the values of the others without a word.
+    """
+    groups: dict[str, list[str]] = {}
+    current = groups.setdefault("", [])
+    for place, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        name = option.replace("_", "-")
+        if name in lists:
+            current = groups.setdefault(name, [name])
+            current += [value] if equals else []
+        elif word.startswith("--"):
+            current = groups.setdefault(str(place), [word])
+        else:
+            current.append(word)
+    return [word for group in groups.values() for word in group]
 
 
 def one_line(box: str) -> str:
