@@ -82,6 +82,15 @@ def test_archive_refuses_what_is_broken(tmp_path: Path) -> None:
     assert not (tmp_path / "results" / run.name).exists()
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "x/y", "a/", "../../escaped"])
+def test_archive_takes_plain_names_only(tmp_path: Path, name: str) -> None:
+    """A path could lie outside the results, or inside another archived run, which would be lost with it."""
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), name="a")
+    with pytest.raises(UserError, match="no plain name; give one without slashes"):
+        archive_run(run, tmp_path / "x" / "results", name)
+    assert [p.name for p in tmp_path.iterdir()] == ["runs"]
+
+
 def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
     need = needs.NO_BOUND
     corpus = TINY.load("python-stdlib-text", None)

@@ -34,10 +34,14 @@ def archive_run(folder: Path, results: Path, name: str | None = None, resume_sta
 
     Paths in log and environment keep their last part only: what lay around it is nobody's business.
     """
+    if name is not None and (name in ("", "..") or name != Path(name).name):
+        raise UserError(
+            f"--name {name!r} is no plain name; give one without slashes, as of a folder in {results}"
+        )
     run = load_runs([folder], comparable=False)[0]
     if not run.epochs and not run.warnings:
         raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
-    target = results / (name or run.folder.resolve().name)
+    target = results / (run.folder.resolve().name if name is None else name)
     _check_target(run, target)
     results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results, prefix=".archive-") as scratch:
