@@ -144,6 +144,20 @@ def test_a_value_of_the_wrong_type_says_what_it_takes(name: str, fields: dict[st
     assert names in one_sentence(caught.value)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("fsn-1m", (FSNConfig, Coupling)), ("transformer-1m", (TransformerConfig,))]
+)
+def test_every_number_is_finite(name: str, kinds: tuple[Any, ...], value: float) -> None:
+    """Nothing equals nan, so a run with one could never be resumed."""
+    fields = [f.name for kind in kinds for f in dataclasses.fields(kind) if "float" in str(f.type)]
+    assert len(fields) >= 4
+    for field in fields:
+        with pytest.raises(UserError) as caught:
+            fsn.build(name, vocab_size=205, **{field: value})
+        assert f"{field} is {value}; it takes a finite number" in one_sentence(caught.value)
+
+
 def test_a_whole_number_will_do_for_a_fraction() -> None:
     assert isinstance(preset("fsn-1m", 205, dropout=0, readout_start=1, tau_start=3), FSNConfig)
 

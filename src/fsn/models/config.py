@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,7 @@ def _types(config: Any) -> None:
         kind = "None" if value is None else type(value).__name__
         fits = kind in declared or (kind == "int" and "float" in declared)
         _check(fits, f"{f.name} is {value!r}; it takes {' or '.join(declared)}")
+        _check(kind != "float" or math.isfinite(value), f"{f.name} is {value}; it takes a finite number")
 
 
 def _rate(name: str, value: float) -> None:
