@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from .errors import UserError
+
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
@@ -32,6 +34,22 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
+    """Tell what keeps ``path`` from being written in one sentence, which ends with what to do ``instead``."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror or error}); {instead}") from error
+
+
+def check_writable(folder: str | os.PathLike[str], instead: str) -> None:
+    """Refuse a folder in which nothing can be written before work is done for it; it need not be there yet."""
+    with writing(folder, instead):
+        nearest = next(place for place in (Path(folder), *Path(folder).parents) if place.exists())
+        tempfile.TemporaryFile(dir=nearest).close()
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

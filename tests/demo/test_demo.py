@@ -144,6 +144,11 @@ def test_mistakes_are_sentences(text: Path, tmp_path: Path, capsys: pytest.Captu
     for words, sentence in (
         (["--steps", "0"], "at least 1"),
         (["--report", str(tmp_path)], "is a folder"),
+        (
+            ["--report", str(short / "page.html")],
+            "cannot be written (Not a directory); choose another --report",
+        ),
+        (["--out", str(short)], "cannot be written (Not a directory); choose another --out"),
         (["--corpus", "no-such-text"], "no corpus or file"),
         (["--corpus", str(short)], "fewer than one window"),
     ):

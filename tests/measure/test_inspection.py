@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
-from fsn.measure import KernelReading, per_token_losses, read_kernel, thinned
+from fsn.measure import KernelReading, command, inspection, per_token_losses, read_kernel, thinned
 from fsn.measure.inspection import PARTS, Part, applicable, inspect_run, shown, write_findings
 from fsn.measure.kernel import start_of
 from fsn.train import Run, load_run, train
@@ -179,6 +180,28 @@ def test_mistakes_get_a_sentence(place: Path, runs: tuple[Run, Run], corpus: Cor
     ):
         with pytest.raises(UserError, match=sentence):
             broken()
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_place_that_cannot_be_written_is_told(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file in the way before anything is measured, a full disk when it fills."""
+    (tmp_path / "file").touch()
+    words = ["inspect", str(place / "fsn-1m"), "--parts", "coupling", "--device", "cpu", "--out"]
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(command, "inspect_run", lambda *_, **__: pytest.fail("measured"))
+        main([*words, str(tmp_path / "file")])
+    said = f"fsn: {tmp_path / 'file'} cannot be written (Not a directory); choose another --out\n"
+    assert ended.value.code == 2 and capsys.readouterr().err == said
+    monkeypatch.setattr(inspection, "write_text_atomic", full_disk)
+    with pytest.raises(SystemExit) as ended:
+        main([*words, str(tmp_path / "out")])
+    said = f"fsn: {tmp_path / 'out'} cannot be written (No space left on device); choose another --out\n"
+    assert ended.value.code == 2 and capsys.readouterr().err == said
 
 
 def test_the_start_is_what_the_seed_drew(tmp_path: Path) -> None:

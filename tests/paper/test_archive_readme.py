@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,35 @@ def test_archive_takes_plain_names_only(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="no plain name; give one without slashes"):
         archive_run(run, tmp_path / "x" / "results", name)
     assert [p.name for p in tmp_path.iterdir()] == ["runs"]
+
+
+def test_results_that_cannot_be_written_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what was archived before stays."""
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), weights=b"weights", name="a")
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        UserError, match=r"file cannot be written \(Not a directory\); choose another --results"
+    ):
+        archive_run(run, tmp_path / "file")
+    target = archive_run(run, tmp_path / "results")
+    (run / "kernel").mkdir()
+    (run / "kernel" / "epoch-0001.safetensors").touch()
+    copyfile = shutil.copyfile
+
+    def full(source: Path, place: Path) -> None:
+        if source.parent.name == "kernel":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copyfile(source, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(
+            UserError, match=r"a cannot be written \(No space left on device\); choose another"
+        ):
+            archive_run(run, tmp_path / "results")
+    assert (target / "best.safetensors").read_bytes() == b"weights"
+    assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"]
+    assert (archive_run(run, tmp_path / "results") / "kernel" / "epoch-0001.safetensors").is_file()
 
 
 def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
@@ -215,12 +246,14 @@ def test_commands(
     main(["reproduce", "claims"])
     said = capsys.readouterr().out
     assert "not run yet" in said and "holds" in said
+    (tmp_path / "file").touch()
     for words, sentence in (
         (["reproduce", "nothing"], "there is no item 'nothing'"),
         (["reproduce", "main", "--all"], "not both"),
         (["reproduce", "--readme"], "there is no README.md"),
         (["archive", "nowhere"], "no run folder"),
         (["reproduce", "main", "--scale", "huge"], "scale"),
+        (["reproduce", "parameters", "--out", "file"], "file cannot be written (Not a directory)"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(words)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsn.errors import UserError
+from fsn.io import check_writable, writing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,6 +52,8 @@ def demo(
     begun = time.monotonic()
     if report.is_dir():
         raise UserError(f"{report} is a folder; give --report a file name, e.g. {report / 'report.html'}")
+    check_writable(report.parent, "choose another --report")
+    check_writable(out, "choose another --out")
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)
     _say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
@@ -62,7 +65,8 @@ def demo(
     _say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
     findings = measure(plan, train_all(plan), results)
     show(findings)
-    page = write_page(findings, report)
+    with writing(report, "choose another --report"):
+        page = write_page(findings, report)
     print(
         f"\nwrote {page} in {time.monotonic() - begun:.0f} s; open it in a browser: {page.resolve().as_uri()}"
     )

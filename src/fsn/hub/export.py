@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 from transformers.utils import logging
 
 from ..errors import UserError
+from ..io import writing
 from ..models import config_to_dict
 from ..train import Run, load_run
 from .model import FSNForCausalLM, HubConfig
@@ -60,7 +61,7 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=0.8, pad_token_id=len(run.alphabet)
     )
-    try:
+    with writing(out, "choose another folder"):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
             made = Path(scratch) / "model"
@@ -73,8 +74,6 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
             if out.exists():
                 out.rmdir()
             made.rename(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written ({error.strerror}); choose another folder") from None
     return out
 
 

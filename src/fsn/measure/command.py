@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from fsn.io import check_writable, writing
 from fsn.measure.inspection import PARTS, Part, applicable, inspect_run, shown, write_findings
 from fsn.train.commands import RunPath
 from fsn.train.run import load_run
@@ -45,6 +46,8 @@ def inspect(
     seen = load_run(run)
     chosen = applicable(seen, parts)
     other = None if against is None else load_run(against)
+    folder = out or seen.folder / "inspection"
+    check_writable(folder, "choose another --out")
     text = seen.load_corpus(corpus)
     found = inspect_run(
         seen, text, against=other, which=which, parts=chosen, windows=windows, device=choose_device(device)
@@ -56,5 +59,6 @@ def inspect(
     left = [part for part in parts if part not in chosen]
     if left:
         print(f"\n{seen.name} is a transformer: it has no {' and no '.join(left)} to look at")
-    written = write_findings(seen, found, out or seen.folder / "inspection")
+    with writing(folder, "choose another --out"):
+        written = write_findings(seen, found, folder)
     print(f"\nwritten: {written[0]}, with {len(written) - 1} tables and figures beside it")

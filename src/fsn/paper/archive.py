@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from fsn.errors import UserError
-from fsn.io import write_text_atomic
+from fsn.io import check_writable, write_text_atomic, writing
 from fsn.measure import load_runs
 from fsn.paper.bench import Bench
 from fsn.paper.library import Library, epochs_of
@@ -25,8 +26,10 @@ from fsn.paper.tokens import FILE, store_losses
 from fsn.train import Run, load_run
 from fsn.train.plateau import same_but_seed
 
-KEPT = ("config.yaml", "metrics.jsonl", "environment.json", "log.txt", "best.safetensors", "DONE", FILE)
 TEXTS = ("environment.json", "log.txt")
+KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "DONE", "kernel", FILE)
+STATE = "last"
+ELSEWHERE = "choose another --results"
 
 
 def archive_run(folder: Path, results: Path, name: str | None = None, resume_state: bool = False) -> Path:
@@ -43,26 +46,31 @@ def archive_run(folder: Path, results: Path, name: str | None = None, resume_sta
         raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
     target = results / (run.folder.resolve().name if name is None else name)
     _check_target(run, target)
-    results.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=results, prefix=".archive-") as scratch:
+    if resume_state and not (run.folder / STATE).is_dir():
+        raise UserError(f"{folder} has no resume state in {STATE}/; archive it without --resume-state")
+    check_writable(results, ELSEWHERE)
+    with writing(target, ELSEWHERE):
+        _replace(target, run.folder, (*KEPT, STATE) if resume_state else KEPT)
+    return target
+
+
+def _replace(target: Path, folder: Path, names: Sequence[str]) -> None:
+    """Put files and folders of these names in ``folder``, as far as they are there, in the place of ``target``."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".archive-") as scratch:
         copy = Path(scratch) / "run"
-        copy.mkdir()
-        for file in KEPT:
-            if (run.folder / file).is_file():
-                shutil.copyfile(run.folder / file, copy / file)
-        for file in TEXTS:
-            if (copy / file).is_file():
-                _without_folders(copy / file, run.folder)
-        if (run.folder / "kernel").is_dir():
-            shutil.copytree(run.folder / "kernel", copy / "kernel")
-        if resume_state:
-            if not (run.folder / "last").is_dir():
-                raise UserError(f"{folder} has no resume state in last/; archive it without --resume-state")
-            shutil.copytree(run.folder / "last", copy / "last")
+        for name in names:
+            for file in (folder / name, *(folder / name).rglob("*")):
+                if file.is_file():
+                    place = copy / file.relative_to(folder)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, place)
+        for text in TEXTS:
+            if (copy / text).is_file():
+                _without_folders(copy / text, folder)
         if target.exists():
             target.rename(Path(scratch) / "before")
         copy.rename(target)
-    return target
 
 
 def _check_target(run: Run, target: Path) -> None:
@@ -105,5 +113,7 @@ def add_losses(target: Path, scale: str = "paper", device: str = "auto", cache: 
     role = bench.scale.role_of(run.config["corpus"])
     if role is None or run.recipe.length != bench.scale.length(256) or "begin_with" in run.config:
         return False
-    store_losses(target, bench.corpus(role).sha256, bench.battery(role), bench.losses(run, role))
+    bits = bench.losses(run, role)
+    with writing(target, ELSEWHERE):
+        store_losses(target, bench.corpus(role).sha256, bench.battery(role), bits)
     return True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from fsn.errors import UserError
+from fsn.io import check_writable, writing
 from fsn.train.commands import RunPath
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ Name = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ITEM")
 All = Annotated[bool, tyro.conf.arg(name="all")]
 
 TINY = Path("runs") / "tiny-reproduction"
+ELSEWHERE = "choose another --out"
 
 
 def reproduce(
@@ -80,13 +82,15 @@ def reproduce(
     if item is None and not everything:
         show_list(bench)
         return
+    check_writable(folder, ELSEWHERE)
     if (run or tiny) and train_missing(bench, needs_of(item), runs, say):
         bench = open_bench(scale, roots, device, fetch, code=code)
     if everything:
         from fsn.paper.writing import summary, write_report
 
         report = make_report(bench)
-        written = write_report(report, folder)
+        with writing(folder, ELSEWHERE):
+            written = write_report(report, folder)
         print(summary(report))
         print("written: " + ", ".join(map(str, written)))
         return
@@ -181,7 +185,9 @@ def show_item(bench: Bench, name: str, folder: Path, runs: Path) -> None:
         judged = claims_of(bench)
         _show_claims(judged)
         print(bench.scale.note or f"{len(judged)} claims.")
-        print(f"written: {write_claims(judged, folder, bench.scale.name)}")
+        with writing(folder, ELSEWHERE):
+            path = write_claims(judged, folder, bench.scale.name)
+        print(f"written: {path}")
         _show_notes(bench)
         return
     item, result = compute_item(bench, name)
@@ -198,7 +204,9 @@ def show_item(bench: Bench, name: str, folder: Path, runs: Path) -> None:
         print(bench.scale.note)
     for note in result.notes:
         print(note)
-    print("written: " + ", ".join(map(str, write_item(item, result, folder))))
+    with writing(folder, ELSEWHERE):
+        paths = write_item(item, result, folder)
+    print("written: " + ", ".join(map(str, paths)))
     _show_notes(bench)
 
 
