@@ -112,8 +112,13 @@ def test_neither_weights_nor_checkpoint(tmp_path: Path, source: Run) -> None:
     other = tmp_path / "other"
     shutil.copytree(source.folder, other)
     run = go(tmp_path / "run", source, begin_with=other, max_steps=3)
-    shutil.rmtree(run.folder / "last")
     shutil.copy(run.folder / "best.safetensors", other / "best.safetensors")
+    for step in (run.folder / "last").glob("step-*"):
+        shutil.rmtree(step)
+    with pytest.raises(UserError, match="holds the results of a run but no checkpoint"):
+        go(tmp_path / "run", source, begin_with=other, max_steps=4, extend=True)
+    for name in ("DONE", "best.safetensors", "metrics.jsonl"):  # as if it had been stopped in its first epoch
+        (run.folder / name).unlink()
     with pytest.raises(UserError, match="does not hold the weights any more"):
         go(tmp_path / "run", source, begin_with=other, max_steps=4, extend=True)
 

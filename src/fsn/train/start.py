@@ -8,7 +8,6 @@ import os
 import signal as signals
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from .loggers import Loggers, check_loggers
 from .loop import Training
 from .recipe import Recipe
 from .run import Run, load_run
-from .settle import Resume, reopen, settle
+from .settle import Opened, Resume, how_to_go_on, settle
 from .signals import StopRequest
 from .state import State, Stopped
 from .step import Stepper
@@ -103,9 +102,11 @@ def train(
         checkpoints = Checkpoints(folder.path / "last")
         try:
             with disk_errors(folder.path), StopRequest() as stop:
-                opened = world.first_does(lambda: _open(folder, checkpoints, whole, world, resume, extend))
+                opened = world.first_does(
+                    lambda: _open(folder, checkpoints, whole, len(windows[0]), world, resume, extend)
+                )
                 if opened.done:
-                    _say_done(folder)
+                    _say_done(folder, checkpoints)
                 else:
                     recipe = Recipe.from_dict(opened.config["recipe"])
                     with numerics(recipe, world.device):
@@ -122,30 +123,18 @@ def train(
     return run
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """What the first process found in the run folder, and tells the others."""
-
-    config: dict[str, Any]
-    done: bool = False
-    state: dict[str, Any] | None = None
-
-
 def _open(
     folder: RunFolder,
     checkpoints: Checkpoints,
     whole: dict[str, Any],
+    n_windows: int,
     world: World,
     resume: Resume,
     extend: bool,
-) -> _Opened:
+) -> Opened:
     with disk_errors(folder.path):
         folder.open()
-        config, found = settle(folder, whole, world, resume, extend)
-        if found == "done":
-            return _Opened(config, done=True)
-        checkpoint = reopen(folder, checkpoints, found, resume)
-        return _Opened(config, state=checkpoint.state if checkpoint else None)
+        return settle(folder, checkpoints, whole, n_windows, world, resume, extend)
 
 
 def _run(training: Training, beginning: Beginning | None, resumed: bool, log: Sequence[str]) -> None:
@@ -225,7 +214,7 @@ def _set_up(
     checkpoints: Checkpoints,
     config: Config,
     beginning: Beginning | None,
-    opened: _Opened,
+    opened: Opened,
     recipe: Recipe,
     windows: tuple[data.Windows, data.Windows],
     stop: StopRequest,
@@ -301,8 +290,8 @@ def _own_generator(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _say_done(folder: RunFolder) -> None:
+def _say_done(folder: RunFolder, checkpoints: Checkpoints) -> None:
     if not folder.quiet:
         run = load_run(folder.path)
         best = f": best {run.best['valid_bits']:.4f} bits at epoch {run.best['epoch']}" if run.best else ""
-        folder.say(f"{folder.path} is finished{best}; to train it longer give more --epochs and --extend")
+        folder.say(f"{folder.path} is finished{best}; {how_to_go_on(folder, checkpoints)}")
