@@ -56,6 +56,16 @@ def test_a_foreign_symbol_is_named() -> None:
         corpus.decode(torch.tensor([0, 3]))
 
 
+def test_bytes_that_are_not_utf8_are_taken_as_a_command_line_hands_them_over() -> None:
+    argument = b"a\xffb".decode("utf-8", "surrogateescape")
+    assert Alphabet(b"ab\xff").encode(argument).tolist() == [0, 2, 1]
+    with pytest.raises(UserError, match=r"b'\\xff' is not among the 2 symbols"):
+        Alphabet(b"ab").encode(argument)
+    assert Alphabet(CODE_SYMBOLS).decode(Alphabet(CODE_SYMBOLS).encode(argument)) == "a?b"
+    with pytest.raises(UserError, match=r"'\\ud800', half of a character"):
+        Alphabet(b"ab").encode("a\ud800b")
+
+
 @pytest.mark.parametrize("symbols", [b"", b"ba", b"aab"])
 def test_an_alphabet_is_sorted_and_distinct(symbols: bytes) -> None:
     with pytest.raises(UserError, match="rising order"):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 import fsn
 from fsn.data import Windows
+from fsn.errors import UserError
 from fsn.train import evaluate
 from fsn.train.evaluate import EvaluationStopped, second_half
 from tests.train.tiny import MODELS, corpus
@@ -52,6 +53,14 @@ def test_the_same_number_every_time_and_for_every_batch_size() -> None:
     assert evaluate(model, windows, batch_size=3).bits == pytest.approx(
         evaluate(model, windows).bits, rel=1e-7
     )
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_holds_at_least_one_window(size: int) -> None:
+    text = corpus()
+    model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"])
+    with pytest.raises(UserError, match=f"the batch size must be at least 1, not {size}"):
+        evaluate(model, Windows(text.valid, 32, 16), batch_size=size)
 
 
 def test_it_can_be_stopped() -> None:

@@ -61,7 +61,36 @@ def test_training_mode_returns_and_text_decodes() -> None:
     assert sample(model, LETTERS, symbols=5, context=1).isascii()
 
 
-@pytest.mark.parametrize("how", [{"symbols": 0}, {"temperature": -1.0}, {"top_k": 0}, {"context": 0}])
-def test_impossible_wishes_are_refused(how: dict[str, Any]) -> None:
-    with pytest.raises(UserError):
+@pytest.mark.parametrize("temperature", [1e-60, 1e-30, 1e-7])
+def test_next_to_temperature_zero_the_likeliest_symbol_is_certain(temperature: float) -> None:
+    model = small("fsn")
+    greedy = sample(model, LETTERS, "ab", symbols=20, temperature=0.0)
+    assert sample(model, LETTERS, "ab", symbols=20, temperature=temperature) == greedy
+
+
+def test_at_the_highest_temperature_top_k_still_holds() -> None:
+    model = small("fsn")
+    likeliest = sample(model, LETTERS, "ab", symbols=1, temperature=0.0)
+    assert sample(model, LETTERS, "ab", symbols=1, temperature=1e6, top_k=1) == likeliest
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ({"symbols": 0}, "at least one symbol, not 0"),
+        ({"temperature": -1.0}, "temperature must lie between 0 and 1,000,000, not -1.0"),
+        ({"temperature": float("nan")}, "temperature must lie .* not nan"),
+        ({"temperature": float("inf")}, "temperature must lie .* not inf"),
+        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"context": 0}, "context must be at least 1, not 0"),
+        ({"seed": 2**64}, r"seed must be a whole number from 0 to 2\^64 - 1, not 18446744073709551616"),
+        ({"seed": -1}, "seed must be a whole number .* not -1"),
+    ],
+)
+def test_impossible_wishes_are_refused(how: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
         sample(small("fsn"), LETTERS, "a", **{"symbols": 3, **how})
+
+
+def test_the_largest_seed_is_a_seed() -> None:
+    assert len(sample(small("fsn"), LETTERS, "a", symbols=3, seed=2**64 - 1)) == 3

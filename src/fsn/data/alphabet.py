@@ -92,11 +92,12 @@ class Alphabet:
     def encode(self, text: bytes | bytearray | str) -> Tensor:
         """Text -> tokens, ``uint8`` of shape (len,).
 
-        A ``str`` is taken as UTF-8; in the code alphabet it is first brought to the 97 symbols. A symbol
-        the corpus does not have is an error that names it.
+        A ``str`` is taken as UTF-8; in the code alphabet it is first brought to the 97 symbols. Bytes that are not
+        UTF-8, as a command line hands them over, are taken as they are. A symbol the corpus does not have is an
+        error that names it.
         """
         if isinstance(text, str):
-            text = (normalise_code(text) if self.symbols == CODE_SYMBOLS else text).encode("utf-8")
+            text = _to_bytes(normalise_code(text) if self.symbols == CODE_SYMBOLS else text)
         foreign = text.translate(None, self.symbols)
         if foreign:
             raise UserError(
@@ -119,3 +120,12 @@ class Alphabet:
     def decode(self, tokens: Tensor) -> str:
         """Tokens -> text. Bytes that are not UTF-8 show as U+FFFD: a window may cut a character in two."""
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")
+
+
+def _to_bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the text holds {text[error.start]!r}, half of a character: leave it out of the text"
+        ) from None

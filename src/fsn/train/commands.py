@@ -107,10 +107,12 @@ def evaluate(
         as_json: Print one line of JSON.
     """
     from .. import data
+    from .evaluate import check_batch_size
     from .evaluate import evaluate as run_evaluation
     from .run import load_run
     from .world import World, choose_device, choose_precision, numerics
 
+    check_batch_size(batch_size)
     trained = load_run(run)
     where = choose_device(device)
     if precision == "auto" and where.type == "cuda":
@@ -167,9 +169,10 @@ def generate(
     import codecs
 
     from .run import load_run
-    from .sample import beginning, draw
+    from .sample import beginning, check_drawing, draw
     from .world import choose_device
 
+    check_drawing(symbols, temperature, top_k, seed)
     trained = load_run(run)
     model = trained.load_model(which, choose_device(device))
     drawn = draw(
@@ -182,7 +185,7 @@ def generate(
         seed=seed,
     )
     text = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several symbols
-    print(prompt, end="")
+    print(text.decode(prompt.encode("utf-8", "surrogateescape")), end="")
     for token in drawn:
         print(text.decode(trained.alphabet.symbols[token : token + 1]), end="", flush=True)
     print(text.decode(b"", final=True))

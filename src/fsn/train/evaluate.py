@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from ..errors import UserError
 from ..progress import Bar
 from .recipe import Precision
 from .world import World, autocast
@@ -63,6 +64,7 @@ def evaluate(
     of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
     up with :class:`EvaluationStopped`.
     """
+    check_batch_size(batch_size)
     device = next(model.parameters()).device
     world = world or World(device=device)
     batch_size = batch_size or default_batch_size(device)
@@ -105,6 +107,12 @@ def evaluate(
         predictions=predictions,
         seconds=seconds,
     )
+
+
+def check_batch_size(batch_size: int | None) -> None:
+    """Stop if a batch would hold no window; None is the default of the device."""
+    if batch_size is not None and batch_size < 1:
+        raise UserError(f"the batch size must be at least 1, not {batch_size}")
 
 
 def default_batch_size(device: torch.device) -> int:

@@ -11,6 +11,9 @@ from ..data.alphabet import Alphabet
 from ..errors import UserError
 from ..models import LanguageModel
 
+COLDEST, HOTTEST = 1e-6, 1e6
+"""Below the one the likeliest symbol is certain, above the other all are alike, and float32 comes to its ends."""
+
 
 def draw(
     model: LanguageModel,
@@ -26,17 +29,16 @@ def draw(
     """Yield ``symbols`` tokens that continue ``tokens`` (1, T), each as soon as it is drawn.
 
     The model sees at most the last ``context`` symbols, as many as a training window shows it. Each symbol is
-    drawn from softmax(logits / temperature), among the ``top_k`` likeliest if given; temperature 0 takes the
-    likeliest. The same seed gives the same tokens.
+    drawn from softmax(logits / temperature), among the ``top_k`` likeliest if given; temperature 0, or next to it,
+    takes the likeliest. The same seed gives the same tokens.
 
     What was read is remembered, so that a symbol costs one position. When the window is full its last half is read
     again and the rest forgotten. Without ``cached`` every symbol is drawn after reading the last ``context`` anew:
     the same tokens as long as all of them fit into one window.
     """
-    if symbols < 1:
-        raise UserError(f"ask for at least one symbol, not {symbols}")
-    if temperature < 0 or (top_k is not None and top_k < 1) or context < 1:
-        raise UserError("temperature must not be negative; top_k and context must be at least 1")
+    check_drawing(symbols, temperature, top_k, seed)
+    if context < 1:
+        raise UserError(f"context must be at least 1, not {context}")
 
     def drawn(tokens: Tensor) -> Iterator[int]:
         generator = torch.Generator().manual_seed(seed)
@@ -52,7 +54,7 @@ def draw(
                 scores = logits[0, -1].float().cpu()
                 if top_k is not None and top_k < scores.numel():
                     scores[scores < scores.topk(top_k).values[-1]] = -torch.inf
-                if temperature == 0:
+                if temperature < COLDEST:
                     new = scores.argmax()
                 else:
                     new = torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)
@@ -62,6 +64,18 @@ def draw(
             model.train(training)
 
     return drawn(tokens[:, -context:])
+
+
+def check_drawing(symbols: int, temperature: float, top_k: int | None, seed: int) -> None:
+    """Stop if symbols cannot be drawn so."""
+    if symbols < 1:
+        raise UserError(f"ask for at least one symbol, not {symbols}")
+    if not 0 <= temperature <= HOTTEST:
+        raise UserError(f"temperature must lie between 0 and {HOTTEST:,.0f}, not {temperature}")
+    if top_k is not None and top_k < 1:
+        raise UserError(f"top_k must be at least 1, not {top_k}")
+    if not 0 <= seed < 2**64:
+        raise UserError(f"seed must be a whole number from 0 to 2^64 - 1, not {seed}")
 
 
 def beginning(model: LanguageModel, alphabet: Alphabet, prompt: str) -> Tensor:
