@@ -137,8 +137,22 @@ def test_train_eval_generate(tmp_path: Path, corpus_file: Path, capsys: pytest.C
     main(["generate", out, "--symbols", "9", "--device", "cpu", "--temperature", "0", "--seed", "3"])
     assert capsys.readouterr().out == first
     assert "not among" in fails(capsys, "generate", out, "--prompt", "€", "--device", "cpu")
+    assert "not among" in fails(capsys, "generate", out, "--prompt", "\udcff", "--device", "cpu")
+    assert "batch size must be at least 1, not 0" in fails(capsys, "eval", out, "--batch-size", "0")
+    assert "batch size must be at least 1, not -1" in fails(capsys, "eval", out, "--batch-size", "-1")
     corpus_file.write_bytes(text(seed=9))
     assert "sha256 differs" in fails(capsys, "eval", out, "--device", "cpu")
+
+
+def test_a_prompt_may_hold_any_byte_of_the_corpus(
+    tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus_file.write_bytes(text() + b"\xff")
+    out = str(tmp_path / "run")
+    words = ["train", "fsn-1m", "--corpus", str(corpus_file), "--out", out, *TINY_FLAGS, "--device", "cpu"]
+    main([*words, "--max-steps", "1", "--model", "k=8", "layers=1"])
+    main(["generate", out, "--prompt", "the \udcff", "--symbols", "3", "--device", "cpu"])
+    assert capsys.readouterr().out.startswith("the \ufffd")
 
 
 def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,6 +170,9 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
     assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--engine", "graph")
     assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--precision", "tf32")
     assert "budget must be positive" in fails(capsys, *base, "--budget-minutes", "0")
+    assert "seed must be below 2^64" in fails(capsys, *base, "--seed", str(2**64))
+    assert "eps must be at least 1e-37" in fails(capsys, *base, "--eps", "0")
+    assert "not nan" in fails(capsys, "generate", tmp_path / "nothing", "--temperature", "nan")
     assert "no run folder" in fails(capsys, "eval", tmp_path / "nothing")
     assert "not a run folder" in fails(capsys, "generate", tmp_path)
     assert "no sweep file" in fails(capsys, "sweep", tmp_path / "nothing.yaml")

@@ -12,6 +12,7 @@ import torch
 from fsn.errors import UserError
 from fsn.train import checkpoint as module
 from fsn.train.checkpoint import Checkpoints
+from fsn.train.state import NonFinite
 
 
 def save(store: Checkpoints, step: int, evaluated: bool = False) -> str:
@@ -30,6 +31,20 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert torch.equal(found.tensors["weights"]["a"], torch.full((4,), 7.0))
     assert found.tensors["optimizer"]["steps"] == 7
     assert not found.warnings
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_never_written(tmp_path: Path, value: float) -> None:
+    store = Checkpoints(tmp_path)
+    save(store, 6)
+    bad = {"weights": {"a": torch.ones(4), "b": torch.tensor([1.0, value])}, "optimizer": {}}
+    with pytest.raises(
+        NonFinite, match=r"after step 7 the weight b is not finite; .* kept in .*step-00000006"
+    ):
+        store.save({"step": 7}, bad)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["CURRENT", "step-00000006"]
+    found = Checkpoints(tmp_path).load()
+    assert found is not None and found.state["step"] == 6 and not found.warnings
 
 
 def test_none_where_there_is_none(tmp_path: Path) -> None:

@@ -44,13 +44,22 @@ def test_less_than_one_batch_is_kept() -> None:
         {"engine": "steam"},
         {"checkpoint_minutes": 0},
         {"eval_at_steps": (0,)},
+        {"eval_at_steps": ("soon", 3)},
+        {"eval_at_steps": ([1],)},
         {"seed": -1},
+        {"seed": 2**64},
+        {"eps": 0.0},
+        {"eps": 1e-60},
         {"drop_last": 1},
     ],
 )
 def test_mistakes_are_refused_with_the_name_of_the_field(fields: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(fields))):
         Recipe(**fields)  # type: ignore[arg-type]
+
+
+def test_the_largest_seed_is_a_seed() -> None:
+    assert Recipe(seed=2**64 - 1).seed == 2**64 - 1
 
 
 def test_yaml_round_trip() -> None:

@@ -293,6 +293,18 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         go(tmp_path / "run", "transformer-1m", lr=1e30, clip=0.0)
 
 
+@pytest.mark.parametrize("when", [{}, {"max_steps": 1}, {"checkpoint_steps": 1}])
+def test_weights_that_are_not_finite_are_never_kept(tmp_path: Path, when: dict[str, int]) -> None:
+    """The loss of the step that ruins the weights is still a number."""
+    with pytest.raises(
+        NonFinite, match=r"after step 1 the weight .* is not finite; the last good state is kept"
+    ):
+        go(tmp_path / "run", lr=1e39, **when)
+    run = load_run(tmp_path / "run")
+    assert not run.finished and (run.folder / "last" / "CURRENT").read_text() == "step-00000000\n"
+    assert all(torch.isfinite(w).all() for w in run.load_model("last").state_dict().values())
+
+
 def test_a_gradient_that_is_not_finite_stops_the_run_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,8 @@
         state.sha256          the sha256 of state.json
 
 A checkpoint is written into a folder of another name, flushed to the disk, renamed, and only then named in
-CURRENT. The one before it is kept. On reading, each file must have its sha256; a damaged checkpoint is named
-in a warning, and the one before it is used.
+CURRENT. The one before it is kept. Weights that are not finite are never written. On reading, each file must have
+its sha256; a damaged checkpoint is named in a warning, and the one before it is used.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..io import sync_folder, write_text_atomic
+from .state import NonFinite
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
 
@@ -85,6 +87,7 @@ class Checkpoints:
         name = f"step-{state['step']:08d}" + ("-evaluated" if evaluated else "")
         if name == self.current:
             return name
+        self._check_finite(state["step"], tensors["weights"])
         self.folder.mkdir(parents=True, exist_ok=True)
         for left in self.folder.glob(".writing-*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -119,6 +122,14 @@ class Checkpoints:
             if old not in (name, previous):
                 shutil.rmtree(self.folder / old, ignore_errors=True)
         return name
+
+    def _check_finite(self, step: int, weights: dict[str, Tensor]) -> None:
+        bad = next((name for name, t in weights.items() if not torch.isfinite(t).all()), None)
+        if bad is not None:
+            kept = f"; the last good state is kept in {self.folder / self.current}" if self.current else ""
+            raise NonFinite(
+                f"after step {step} the weight {bad} is not finite{kept}; try a smaller --lr, or a --clip that is not 0"
+            )
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""

@@ -19,6 +19,7 @@ Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
 BOOKKEEPING = frozenset({"checkpoint_minutes", "checkpoint_steps", "log_steps", "eval_at_steps"})
 # Fields that only say where to stop. The learning rate is constant, so a run may be made longer (--extend).
 DURATION = frozenset({"epochs", "max_steps"})
+LEAST_EPS = 1e-37  # below it, in float32, eps is as good as zero
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Recipe:
     """Steps between two lines of kind "step" in metrics.jsonl."""
 
     def __post_init__(self) -> None:
+        if any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.eval_at_steps):
+            raise UserError("recipe: eval_at_steps must be whole numbers from 1 on")
         object.__setattr__(self, "eval_at_steps", tuple(sorted(set(self.eval_at_steps))))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -100,9 +103,16 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"recipe: {name} must be at least {least}, not {value}")
-        for name in ("lr", "weight_decay", "clip", "eps"):
+        if self.seed >= 2**64:
+            raise UserError(f"recipe: seed must be below 2^64, but is {self.seed}")
+        for name in ("lr", "weight_decay", "clip"):
             if getattr(self, name) < 0:
                 raise UserError(f"recipe: {name} must not be negative, but is {getattr(self, name)}")
+        if self.eps < LEAST_EPS:
+            raise UserError(
+                f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
+                "a weight that is no number"
+            )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"recipe: {name} must lie in [0, 1), but is {getattr(self, name)}")
@@ -110,8 +120,6 @@ class Recipe:
             raise UserError(
                 "recipe: checkpoint_minutes must be positive; use a large number for rare checkpoints"
             )
-        if any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.eval_at_steps):
-            raise UserError("recipe: eval_at_steps must be whole numbers from 1 on")
         for name, choices in (("precision", get_args(Precision)), ("engine", get_args(Engine))):
             if getattr(self, name) not in choices:
                 raise UserError(

@@ -8,7 +8,7 @@ from ..errors import UserError
 
 
 class NonFinite(UserError):
-    """A loss or gradient was not finite; the weights before it are kept."""
+    """A loss, gradient or weight was not finite; the weights before it are kept."""
 
 
 class Stopped(Exception):
