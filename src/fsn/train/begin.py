@@ -12,7 +12,7 @@ from ..data import Alphabet
 from ..errors import UserError
 from ..models import Config, config_to_dict
 from .folder import flatten
-from .run import load_run
+from .run import load_run, put_weights
 
 FREE = {"rounding", "init", "readout_start", "tau_start", "coupling.noise"}
 """Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
@@ -44,7 +44,7 @@ class Beginning:
                     f"{self.folder} does not hold the weights any more that this run began with, and it has no "
                     "checkpoint that can be read; begin a new one in another folder"
                 )
-        model.load_state_dict(weights)
+        put_weights(model, weights, f"the best weights in {self.folder}")
 
     def said(self) -> str:
         return f"the best weights of {self.folder}{self.reached}"

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -154,7 +154,32 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} has format {config.get('format')}; this version of fsn reads format {FORMAT}"
         )
+    _check_config(path / "config.yaml", config)
     return config
+
+
+def _check_config(file: Path, config: dict[str, Any]) -> None:
+    """Stop if a section of the config, or what names the corpus, is missing."""
+    wrong = next((name for name in ("model", "recipe", "corpus") if not isinstance(config[name], dict)), None)
+    if wrong is None:
+        fits: dict[str, Callable[[Any], bool]] = {
+            "name": lambda value: isinstance(value, str),
+            "sha256": lambda value: value is not None,
+            "symbols": _is_hexadecimal,
+        }
+        corpus = config["corpus"]
+        wrong = next((f"corpus.{name}" for name, fit in fits.items() if not fit(corpus.get(name))), None)
+    if wrong is not None:
+        raise UserError(
+            f"{file} was changed: its {wrong} is missing or makes no sense; put the right file back"
+        )
+
+
+def _is_hexadecimal(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(bytes.fromhex(value))
+    except ValueError:
+        return False
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import data
 from ..data import Alphabet, Corpus
@@ -122,7 +122,7 @@ class Run:
             raise UserError(f"which weights? {which!r} is neither best nor last")
         with torch.random.fork_rng(devices=[]):
             model = build_from_config(self.model_config)
-        model.load_state_dict(weights)
+        put_weights(model, weights, f"the {which} weights in {self.folder}")
         return model.to(device).eval()
 
     def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
@@ -143,8 +143,18 @@ class Run:
                 ) from None
             with torch.random.fork_rng(devices=[]):
                 model = build_from_config(self.model_config)
-            model.load_state_dict(parts, strict=False)
+            put_weights(model, parts, f"the weights in {path}", strict=False)
             yield epoch, model.eval()
+
+
+def put_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict: bool = True) -> None:
+    """Put weights into the model that a config.yaml describes; ``what`` says whose they are."""
+    try:
+        model.load_state_dict(weights, strict=strict)
+    except RuntimeError:
+        raise UserError(
+            f"{what} do not fit the model in its config.yaml: one of the two was changed; put the right one back"
+        ) from None
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:

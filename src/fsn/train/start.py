@@ -25,7 +25,7 @@ from .folder import FORMAT, RunFolder, disk_errors
 from .loggers import Loggers, check_loggers
 from .loop import Training
 from .recipe import Recipe
-from .run import Run, load_run
+from .run import Run, load_run, put_weights
 from .settle import Opened, Resume, how_to_go_on, settle
 from .signals import StopRequest
 from .state import State, Stopped
@@ -236,7 +236,7 @@ def _set_up(
         names = {f.name for f in dataclasses.fields(State)}
         state = State(**{n: v for n, v in opened.state.items() if n in names})
         if checkpoints.loaded is not None:  # in the first process, which then shares it
-            _put_back(checkpoints.loaded, stepper)
+            _put_back(checkpoints.loaded, stepper, folder.path)
             checkpoints.loaded = None
     for tensor in stepper.optimizer.tensors():
         world.share(tensor)
@@ -247,14 +247,14 @@ def _set_up(
     )
 
 
-def _put_back(checkpoint: Checkpoint, stepper: Stepper) -> None:
+def _put_back(checkpoint: Checkpoint, stepper: Stepper, folder: Path) -> None:
     """Weights, moments and generator as in the checkpoint."""
     tensors = dict(checkpoint.tensors["optimizer"])
     torch.set_rng_state(tensors.pop("rng.cpu"))
     on_gpu = tensors.pop("rng.cuda", None)
     if on_gpu is not None and stepper.device.type == "cuda":
         torch.cuda.set_rng_state(on_gpu, stepper.device)
-    stepper.model.load_state_dict(checkpoint.tensors["weights"])
+    put_weights(stepper.model, checkpoint.tensors["weights"], f"the last weights in {folder}")
     stepper.optimizer.load_state_dict(tensors)
 
 
