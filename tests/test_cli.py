@@ -165,6 +165,8 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
     assert "lr must not be negative" in fails(capsys, *base, "--lr", "-1")
     assert "not of the form" in fails(capsys, *base, "--model", "k")
     assert "has no field 'kk'" in fails(capsys, *base, "--model", "kk=3")
+    assert "has no field 'name'" in fails(capsys, *base, "--model", "name=3")
+    assert "leave it out" in fails(capsys, *base, "--model", "vocab_size=3")
     base += ["--length", "32"]
     assert "no device 'tpu9'" in fails(capsys, *base, "--device", "tpu9")
     assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--engine", "graph")

@@ -151,6 +151,7 @@ def test_mistakes_are_sentences(text: Path, tmp_path: Path, capsys: pytest.Captu
         (["--out", str(short)], "cannot be written (Not a directory); choose another --out"),
         (["--corpus", "no-such-text"], "no corpus or file"),
         (["--corpus", str(short)], "fewer than one window"),
+        (["--corpus", str(tmp_path)], "choose an --out outside of it"),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["demo", "--corpus", str(text), "--out", str(tmp_path / "runs"), *words])

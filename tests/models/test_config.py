@@ -21,6 +21,7 @@ from fsn.models import (
     config_to_dict,
     config_to_yaml,
     preset,
+    preset_with,
 )
 
 
@@ -209,6 +210,17 @@ def test_an_unknown_override_lists_the_known_ones(name: str, fields: dict[str, A
         fsn.build(name, vocab_size=205, **fields)
     text = one_sentence(caught.value)
     assert repr(next(iter(fields))) in text and "layers" in text
+
+
+@pytest.mark.parametrize("name", ["fsn-1m", "transformer-1m"])
+def test_fields_that_a_user_wrote_never_take_the_place_of_an_argument(name: str) -> None:
+    with pytest.raises(UserError, match="vocab_size is the number of symbols of the corpus; leave it out"):
+        preset_with(name, 205, {"vocab_size": 3})
+    with pytest.raises(UserError, match=f"{name} has no field 'name'"):
+        preset_with(name, 205, {"name": "x"})
+    fields = {"layers": 2, "width" if name == "transformer-1m" else "k": 8}
+    assert preset_with(name, 205, fields) == preset(name, 205, **fields)
+    assert len(fields) == 2, "the user's own are left as they are"
 
 
 def test_overrides_reach_both_the_model_and_its_law() -> None:

@@ -44,6 +44,15 @@ def text_files(folder: Path) -> list[Path]:
     return sorted(regular, key=lambda path: path.relative_to(folder).as_posix())
 
 
+def reads(folder: Path, path: Path) -> bool:
+    """Whether what is written to ``path`` becomes part of the text of ``folder``."""
+    try:
+        parts = path.resolve().relative_to(folder.resolve()).parts
+    except ValueError:
+        return False
+    return not any(part.startswith(".") for part in parts)
+
+
 def read_folder(folder: Path) -> bytes:
     """The text files of ``folder``, each ended by a newline. A file is text if it is UTF-8 and holds no
     zero byte."""

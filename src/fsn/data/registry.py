@@ -51,3 +51,10 @@ def load(name: str | os.PathLike[str], cache: str | os.PathLike[str] | None = No
         f"there is no corpus or file called {text!r}: choose one of {known}, "
         "or give the path of a file or folder"
     )
+
+
+def folder_of(name: str | os.PathLike[str]) -> Path | None:
+    """The folder whose files are the corpus of this name, or None where it is no folder."""
+    text = os.fspath(name)
+    path = Path(text).expanduser()
+    return path if text and text not in CORPORA and path.is_dir() else None

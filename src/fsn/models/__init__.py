@@ -23,6 +23,7 @@ from .family import (
     build_from_config,
     family_table,
     preset,
+    preset_with,
     presets,
 )
 from .fsn import FSN, FSNLayer
@@ -53,5 +54,6 @@ __all__ = [
     "fused",
     "match_width",
     "preset",
+    "preset_with",
     "presets",
 ]

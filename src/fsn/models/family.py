@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..errors import UserError
@@ -73,6 +74,16 @@ def preset(name: str, vocab_size: int, **overrides: Any) -> Config:
 
     Fields of the coupling law can be given directly, e.g. ``preset("fsn-1m", 205, harmonics=5)``.
     """
+    return preset_with(name, vocab_size, overrides)
+
+
+def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config:
+    """:func:`preset` with fields that a user has written: none may take the place of an argument."""
+    overrides = dict(fields)
+    if "vocab_size" in overrides:
+        raise UserError(
+            "vocab_size is the number of symbols of the corpus; leave it out of the model's fields"
+        )
     family, size = _split(name)
     if family == "transformer":
         width = overrides.pop("width", None)
@@ -80,8 +91,8 @@ def preset(name: str, vocab_size: int, **overrides: Any) -> Config:
             width = match_width(TARGETS[size], vocab_size)
         base: Config = TransformerConfig(vocab_size, width)
     else:
-        fields, _ = FAMILIES[family]
-        base = FSNConfig(vocab_size, overrides.pop("k", PINNED_K[size]), **fields)
+        point, _ = FAMILIES[family]
+        base = FSNConfig(vocab_size, overrides.pop("k", PINNED_K[size]), **point)
     known = {f.name for f in dataclasses.fields(base)}
     if isinstance(base, FSNConfig):
         law = {f.name for f in dataclasses.fields(Coupling)} & set(overrides)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
-import yaml
 
 from ..errors import UserError
+from .fields import parse_fields
 from .recipe import Precision, Recipe
 
 Preset = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
@@ -25,7 +24,7 @@ def train(
     preset: Preset,
     /,
     *,
-    out: Path,
+    out: Annotated[str, tyro.conf.arg(metavar="PATH")],
     corpus: str = "enwik8",
     model: tuple[str, ...] = (),
     begin_with: Path | None = None,
@@ -195,7 +194,7 @@ def sweep(
     file: File,
     /,
     *,
-    out: Path | None = None,
+    out: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None,
     executor: Literal["local", "slurm", "local-submitit"] = "local",
     jobs: int | None = None,
     slurm: tuple[str, ...] = (),
@@ -272,21 +271,3 @@ def show(rows: list[tuple[str, str, str, str, str]]) -> None:
     for row in rows:
         view.add_row(*row)
     Console().print(view)
-
-
-def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
-    """``("k=96", "bound=none")`` as a dict; values are read as YAML."""
-    fields: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UserError(f"{word!r} is not of the form field=value")
-        parsed: Any = value
-        with contextlib.suppress(yaml.YAMLError):
-            parsed = yaml.safe_load(value)
-        # YAML 1.1 reads 1e-3 as text; here it is a number.
-        if isinstance(parsed, str):
-            with contextlib.suppress(ValueError):
-                parsed = float(parsed)
-        fields[name.replace("-", "_")] = parsed
-    return fields

@@ -15,6 +15,8 @@ from typing import IO, Any
 
 import yaml
 
+from ..data.paths import reads
+from ..data.registry import folder_of
 from ..errors import UserError
 from ..io import write_text_atomic
 
@@ -24,6 +26,16 @@ except ImportError:  # Windows: no advisory locks; two writers are then not noti
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
+_CANNOT_BE_WRITTEN = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
 LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
 """Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
 
@@ -61,8 +73,6 @@ class RunFolder:
 
     def open(self) -> None:
         """Make the folder, lock it, open the log."""
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path} is a file; give --out the name of a folder")
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (held while the run lasts)
@@ -140,6 +150,23 @@ class RunFolder:
         return self._metrics.tell()
 
 
+def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
+    """Stop if a run cannot be written to ``out``, or would become part of the corpus it is trained on."""
+    if not os.fspath(out):
+        raise UserError("--out is empty; give it the name of a folder")
+    path = Path(out)
+    with disk_errors(path):
+        there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not there.is_dir():
+        raise UserError(f"{there} is a file; give --out the name of a folder")
+    text = None if corpus is None else folder_of(corpus)
+    if text is not None and reads(text, path):
+        raise UserError(
+            f"{path} lies in the corpus {text}: what a run writes would become part of its text; "
+            "choose an --out outside of it"
+        )
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """config.yaml of a run folder."""
     try:
@@ -213,7 +240,7 @@ def flatten(d: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or closed disk into one sentence."""
+    """Turn a full or closed disk, or a name that cannot be one, into one sentence."""
     try:
         yield
     except OSError as error:
@@ -222,6 +249,6 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"the disk that holds {path} is full; free some space and run the same command again: "
                 "it goes on from the last checkpoint, which is untouched"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in _CANNOT_BE_WRITTEN:
             raise UserError(f"{path} cannot be written ({error.strerror}); choose another --out") from error
         raise

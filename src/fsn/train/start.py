@@ -17,11 +17,11 @@ import fsn
 
 from .. import data
 from ..errors import UserError
-from ..models import Config, build_from_config, config_to_dict, preset
+from ..models import Config, build_from_config, config_to_dict, preset_with
 from .begin import Beginning, find_beginning
 from .checkpoint import Checkpoint, Checkpoints
 from .environment import describe_device, environment, write_environment
-from .folder import FORMAT, RunFolder, disk_errors
+from .folder import FORMAT, RunFolder, check_out, disk_errors
 from .loggers import Loggers, check_loggers
 from .loop import Training
 from .recipe import Recipe
@@ -83,7 +83,8 @@ def train(
         raise UserError("the time budget must be positive")
     check_loggers(log)
     if isinstance(model, str):
-        preset(model, 256, **(overrides or {}))  # a mistake here should not wait for the corpus
+        preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
+    check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
     beginning = None if begin_with is None else find_beginning(Path(begin_with), Path(out))
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with open_world(device) as world, _own_generator(world.device):
@@ -182,7 +183,7 @@ def _load_corpus(corpus: str | Corpus, world: World) -> Corpus:
 
 def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
     if isinstance(model, str):
-        return preset(model, vocab_size, **overrides)
+        return preset_with(model, vocab_size, overrides)
     config = dataclasses.replace(model, **overrides) if overrides else model
     if config.vocab_size != vocab_size:
         raise UserError(

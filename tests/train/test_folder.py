@@ -1,0 +1,71 @@
+"""Where a run may be written: names that cannot be one, and folders that are the run's own text."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from fsn.cli import main
+from fsn.errors import UserError
+from fsn.train import train
+from fsn.train.commands import train as command
+from fsn.train.folder import check_out, disk_errors
+from tests.train.tiny import MODELS, corpus, recipe, text
+
+MODEL = MODELS["fsn-1m"]
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--out is empty; give it the name of a folder"):
+        train("fsn-1m", corpus(), "", recipe(), overrides=MODEL, quiet=True)
+    (tmp_path / "text.txt").write_bytes(text())
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "fsn-1m", "--corpus", "text.txt", "--out", ""])
+    assert ended.value.code == 2
+    assert os.listdir() == ["text.txt"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_names_that_cannot_be_a_folder_are_refused_before_the_text_is_read(
+    tmp_path: Path, begun: bool
+) -> None:
+    (tmp_path / "file").touch()
+    for out, sentence in (
+        (tmp_path / "file", "file is a file; give --out the name of a folder"),
+        (tmp_path / "file" / "x" / "y", "file is a file; give --out the name of a folder"),
+        (tmp_path / ("x" * 300), r"cannot be written \(File name too long\); choose another --out"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            command("fsn-1m", out=str(out), corpus="no such text", begin_with=tmp_path if begun else None)
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EROFS]
+)
+def test_what_the_disk_refuses_is_one_sentence(number: int) -> None:
+    refused = pytest.raises(UserError, match=r"runs/x cannot be written \(.+\); choose another --out")
+    with refused, disk_errors(Path("runs/x")):
+        raise OSError(number, os.strerror(number))
+    with pytest.raises(BrokenPipeError), disk_errors(Path("runs/x")):
+        raise BrokenPipeError(errno.EPIPE, "not the run's own trouble")
+
+
+def test_a_run_is_not_written_into_its_own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_bytes(text())
+    monkeypatch.chdir(notes)
+    for out in ("run", "deep/er", ".", str(notes / "run"), "../notes/run"):
+        for where in (".", str(notes)):
+            with pytest.raises(UserError, match=r"lies in the corpus .*; choose an --out outside of it"):
+                train("fsn-1m", where, out, recipe(max_steps=1), overrides=MODEL, quiet=True)
+    assert os.listdir(notes) == ["a.txt"]
+    for out in ("../run", ".hidden/run"):  # files with such names are no part of the text
+        run = train("fsn-1m", ".", out, recipe(max_steps=1), overrides=MODEL, quiet=True)
+        assert run.load_corpus().sha256 == run.config["corpus"]["sha256"]
+    check_out(notes / "run", str(notes / "a.txt"))
+    check_out(notes / "run")
