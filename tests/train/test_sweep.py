@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tyro
@@ -84,6 +86,13 @@ def test_arguments_are_what_fsn_train_reads() -> None:
         ("runs: [{preset: a}, {preset: a}]", "two runs are called 'a'"),
         ("runs: [{preset: a, name: ../a}]", "not a good name"),
         ("runs: []", "no runs"),
+        ("runs: 3", "runs: a list is needed, not 3"),
+        ("runs: {preset: fsn-1m}", "runs: a list is needed"),
+        ("grid: 3", "grid: a mapping of names to values is needed, not 3"),
+        ("{runs: [{preset: fsn-1m}], out: 3}", "out must be the name of a folder, not 3"),
+        ("{runs: [{preset: fsn-1m}], out: }", "out must be the name of a folder, not None"),
+        ("{runs: [{preset: fsn-1m}], out: ''}", "out must be the name of a folder, not ''"),
+        ("{runs: [{preset: fsn-1m}], 3: 1, extra: 1}", "no section '3'"),
         ("runs: [fsn-1m]", "mapping of names to values"),
         ("a: [", "cannot be read as YAML"),
     ],
@@ -94,6 +103,101 @@ def test_mistakes_in_a_file(tmp_path: Path, content: str, message: str) -> None:
         read_sweep(tmp_path / "sweep.yaml")
     with pytest.raises(UserError, match="no sweep file"):
         read_sweep(tmp_path / "nothing.yaml")
+
+
+def test_numbers_may_be_written_as_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "{grid: {preset: fsn-1m, lr: [1e-3, 3e-4]}, defaults: {weight_decay: 1e-2, model: {dropout: 2e-1}}}"
+    )
+    jobs = read_sweep(tmp_path / "sweep.yaml")
+    assert [job.recipe.lr for job in jobs] == [1e-3, 3e-4] and jobs[0].recipe.weight_decay == 0.01
+    assert jobs[0].model == {"dropout": 0.2} == parse_fields(("dropout=2e-1",))
+    assert [job.name for job in jobs] == ["fsn-1m-lr1e-3", "fsn-1m-lr3e-4"]
+
+
+def test_a_text_gives_a_run_its_name_without_its_folders(tmp_path: Path) -> None:
+    paths = ["some/where/a.txt", "notes/", "enwik8"]
+    jobs = read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "corpus": paths}))
+    assert [job.name for job in jobs] == ["fsn-1m-a.txt", "fsn-1m-notes", "fsn-1m-enwik8"]
+    assert [job.corpus for job in jobs] == paths
+    with pytest.raises(UserError, match=r"two runs are called 'fsn-1m-a\.txt'"):
+        read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "corpus": ["x/a.txt", "y/a.txt"]}))
+
+
+def test_runs_inside_their_own_text_are_refused_before_any_starts(tmp_path: Path) -> None:
+    file = plan(tmp_path, grid={"preset": "fsn-1m", "corpus": str(tmp_path)})
+    with pytest.raises(UserError, match="choose an --out outside of it"):
+        sweep(file)
+    assert not (tmp_path / "runs").exists()
+    assert read_sweep(file, tmp_path.parent / "elsewhere")
+
+
+def finished_job(tmp_path: Path) -> Job:
+    job = read_sweep(plan(tmp_path, runs=[{"name": "x", "preset": "fsn-1m", "max_steps": 2}]))[0]
+    train(job.preset, job.corpus, job.out, job.recipe, overrides=job.model, quiet=True)
+    assert job.state() == "finished"
+    return job
+
+
+def test_a_finished_run_of_other_settings_is_not_this_one(tmp_path: Path) -> None:
+    job = finished_job(tmp_path)
+    (tmp_path / "same.txt").write_bytes(text())
+    (tmp_path / "other.txt").write_bytes(text(seed=1))
+
+    def state(**changes: Any) -> str:
+        return dataclasses.replace(job, **changes).state()
+
+    assert state(recipe=dataclasses.replace(job.recipe, log_steps=7, checkpoint_minutes=1.0)) == "finished"
+    assert state(recipe=dataclasses.replace(job.recipe, precision="fp32", engine="eager")) == "finished"
+    assert state(corpus=str(tmp_path / "same.txt")) == "finished", "the same text in another place"
+    assert state(recipe=dataclasses.replace(job.recipe, max_steps=3)) == "other settings"
+    assert state(recipe=dataclasses.replace(job.recipe, precision="bf16")) == "other settings"
+    assert state(model={**job.model, "k": 12}) == "other settings"
+    assert state(preset="kuramoto-1m") == "other settings"
+    assert state(preset="no-such-model") == "other settings"
+    assert state(corpus=str(tmp_path / "other.txt")) == "other settings"
+    assert state(begin_with=str(job.out)) == "other settings"
+    (tmp_path / "text.txt").unlink()
+    assert state() == "finished", "a text that is gone says nothing against it"
+    (tmp_path / "text.txt").write_bytes(text(seed=1))
+    assert state() == "other settings"
+    (job.out / "config.yaml").write_text("a: 1")
+    assert state() == "other settings"
+
+
+def test_a_run_that_began_with_another_stays_finished(tmp_path: Path) -> None:
+    source = finished_job(tmp_path)
+    job = dataclasses.replace(source, out=tmp_path / "tuned", begin_with=str(source.out))
+    train(
+        job.preset,
+        job.corpus,
+        job.out,
+        job.recipe,
+        overrides=job.model,
+        begin_with=job.begin_with,
+        quiet=True,
+    )
+    assert job.state() == "finished"
+    assert dataclasses.replace(job, begin_with=None).state() == "other settings"
+
+
+def test_a_sweep_whose_file_was_edited_says_what_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    before = (finished_job(tmp_path).out / "metrics.jsonl").read_bytes()
+    runs = [{"name": "x", "preset": "fsn-1m", "max_steps": 2, "model": {"k": 12}}]
+    with pytest.raises(SystemExit) as ended:
+        sweep(plan(tmp_path, runs=runs))
+    assert ended.value.code == 1
+    shown = capsys.readouterr()
+    assert "holds a run of another config: model.k (8 there, 12 asked)" in shown.err
+    assert "failed" in shown.out and "finished" not in shown.out
+    assert (tmp_path / "runs" / "x" / "metrics.jsonl").read_bytes() == before
+    sweep(plan(tmp_path, runs=runs), dry_run=True)
+    shown = capsys.readouterr()
+    assert "other settings" in shown.out and "finished" not in shown.out
 
 
 def test_finished_skipped_half_done_resumed_bad_reported(

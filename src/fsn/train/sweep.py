@@ -11,7 +11,8 @@
       - {name: narrow, preset: fsn-1m, model: {k: 96}}
 
 A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``), ``begin_with``
-(a run folder) and any field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``.
+(a run folder) and any field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``,
+of a corpus or a run folder the name alone.
 """
 
 from __future__ import annotations
@@ -26,10 +27,17 @@ from typing import Any
 
 import yaml
 
+from .. import data
 from ..errors import UserError
+from ..models import config_from_dict, config_to_dict, preset_with
+from .begin import find_beginning
+from .fields import with_numbers
+from .folder import check_out, read_config
 from .recipe import Recipe
 from .run import load_run
+from .settle import differences
 
+OTHER = "other settings"
 _OWN = ("name", "preset", "corpus", "model", "begin_with")
 
 
@@ -67,10 +75,35 @@ class Job:
         return words
 
     def state(self) -> str:
-        """``finished``, ``begun`` (a checkpoint exists) or ``new``."""
+        """``finished``, ``other settings`` (a finished run, but another than this), ``begun`` (a checkpoint exists)
+        or ``new``."""
         if (self.out / "DONE").exists():
-            return "finished"
+            return "finished" if self._is_that_of_the_folder() else OTHER
         return "begun" if (self.out / "last" / "CURRENT").exists() else "new"
+
+    def _is_that_of_the_folder(self) -> bool:
+        """Whether the folder's config describes this run. ``fsn train`` says what differs."""
+        try:
+            there = read_config(self.out)
+            model = preset_with(self.preset, config_from_dict(there["model"]).vocab_size, self.model)
+            asked = {
+                **there,
+                "model": config_to_dict(model),
+                "recipe": self.recipe.to_dict(),
+                "corpus": {**there["corpus"], "sha256": self._sha256(there["corpus"])},
+            }
+            asked.pop("begin_with", None)
+            if self.begin_with is not None:
+                asked["begin_with"] = find_beginning(Path(self.begin_with), self.out).record
+            return not differences(there, asked)
+        except UserError:
+            return False
+
+    def _sha256(self, there: Mapping[str, Any]) -> Any:
+        """The sha256 of this run's text. A text with a name of its own does not change; one that is gone is taken to
+        have stayed as it was."""
+        fixed = self.corpus in dict(data.available()) or not Path(self.corpus).expanduser().exists()
+        return there["sha256"] if fixed and self.corpus == there["name"] else data.load(self.corpus).sha256
 
 
 def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
@@ -86,10 +119,10 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         raise UserError(
             f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`"
         )
-    unknown = sorted(set(plan) - {"out", "defaults", "grid", "runs"})
+    unknown = sorted(map(str, set(plan) - {"out", "defaults", "grid", "runs"}))
     if unknown:
         raise UserError(f"{path}: there is no section {unknown[0]!r}; use out, defaults, grid and runs")
-    parent = Path(out if out is not None else plan.get("out", Path("runs") / path.stem))
+    parent = _folder(out if out is not None else plan.get("out", Path("runs") / path.stem), path)
     defaults = _mapping(plan.get("defaults") or {}, f"{path}: defaults")
     jobs = []
     for entry in _entries(plan, path):
@@ -106,14 +139,14 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
 def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     grids = plan.get("grid") or []
-    for grid in [grids] if isinstance(grids, dict) else grids:
+    for grid in grids if isinstance(grids, list) else [grids]:
         axes = {k: v if isinstance(v, list) else [v] for k, v in _mapping(grid, f"{path}: grid").items()}
         for values in itertools.product(*axes.values()):
             entry = dict(zip(axes, values, strict=True))
             varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
             entry.setdefault("name", "-".join(_piece(k, v) for k, v in varied.items()) or "run")
             entries.append(entry)
-    for number, run in enumerate(plan.get("runs") or [], 1):
+    for number, run in enumerate(_list(plan.get("runs") or [], f"{path}: runs"), 1):
         entries.append(dict(_mapping(run, f"{path}: run {number}")))
     return entries
 
@@ -121,7 +154,8 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path: Path) -> Job:
     model = {**_mapping(defaults.get("model") or {}, "model"), **_mapping(entry.get("model") or {}, "model")}
     model |= {k.removeprefix("model."): v for k, v in entry.items() if k.startswith("model.")}
-    rest = {k: v for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
+    model = {k: with_numbers(v) for k, v in model.items()}
+    rest = {k: with_numbers(v) for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
     if "preset" not in entry:
         raise UserError(f"{path}: a run has no preset; `fsn models` lists them")
     preset = str(entry["preset"])
@@ -133,15 +167,9 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
     begin = entry.get("begin_with")
-    return Job(
-        name,
-        preset,
-        str(entry.get("corpus", "enwik8")),
-        parent / name,
-        recipe,
-        model,
-        None if begin is None else str(begin),
-    )
+    corpus = str(entry.get("corpus", "enwik8"))
+    check_out(parent / name, corpus)
+    return Job(name, preset, corpus, parent / name, recipe, model, None if begin is None else str(begin))
 
 
 def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:
@@ -150,7 +178,7 @@ def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple
     for job in jobs:
         state = job.state()
         epoch = step = best = ""
-        if state != "new":
+        if state not in ("new", OTHER):
             try:
                 run = load_run(job.out)
                 epoch = f"{len(run.epochs)} of {job.recipe.epochs}"
@@ -168,9 +196,21 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return {str(k): v for k, v in value.items()}
 
 
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise UserError(f"{where}: a list is needed, not {value!r}")
+    return value
+
+
+def _folder(value: Any, path: Path) -> Path:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise UserError(f"{path}: out must be the name of a folder, not {value!r}")
+    return Path(value)
+
+
 def _piece(key: str, value: Any) -> str:
-    if key == "begin_with":
-        return Path(str(value)).name
+    if key in ("corpus", "begin_with"):
+        return os.path.basename(os.path.abspath(str(value)))
     return str(value) if key == "preset" else f"{key.removeprefix('model.')}{value}"
 
 
