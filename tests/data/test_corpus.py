@@ -157,6 +157,23 @@ def test_a_folder_is_its_text_files_in_the_order_of_their_paths(tmp_path: Path) 
     corpus = load(str(tmp_path))
     whole = torch.cat([corpus.train, corpus.valid, corpus.test])
     assert corpus.decode(whole) == "minus\né no end\nbb\n"  # a-c, a/z.txt, b.txt
+    assert corpus.left_out == "2 of 6 files are not UTF-8 text and were left out: binary, latin"
+    assert corpus.within(Alphabet(bytes(range(256)))).left_out == corpus.left_out
+
+
+def test_files_that_are_left_out_are_counted_and_the_first_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    assert load(tmp_path).left_out == ""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "0").write_bytes(b"\xe9")
+    assert load(tmp_path).left_out == "1 of 2 files is not UTF-8 text and was left out: sub/0"
+    for number in range(1, 8):
+        (tmp_path / "sub" / str(number)).write_bytes(b"\xe9")
+    said = "8 of 9 files are not UTF-8 text and were left out: sub/0, sub/1, sub/2, sub/3, sub/4 and 3 more"
+    assert load(tmp_path).left_out == said
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(UserError, match=r"8 of 8 files are not UTF-8 text .*; choose one with text in it"):
+        load(tmp_path)
 
 
 def test_an_unknown_corpus_lists_the_known_ones() -> None:

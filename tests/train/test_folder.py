@@ -69,3 +69,16 @@ def test_a_run_is_not_written_into_its_own_text(tmp_path: Path, monkeypatch: pyt
         assert run.load_corpus().sha256 == run.config["corpus"]["sha256"]
     check_out(notes / "run", str(notes / "a.txt"))
     check_out(notes / "run")
+
+
+def test_files_that_were_left_out_are_said_once_and_kept_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_bytes(text())
+    (tmp_path / "notes" / "b.txt").write_bytes(b"caf\xe9")
+    notes = str(tmp_path / "notes")
+    run = train("fsn-1m", notes, tmp_path / "run", recipe(max_steps=1), overrides=MODEL)
+    sentence = f"warning: {notes}: 1 of 2 files is not UTF-8 text and was left out: b.txt\n"
+    assert capsys.readouterr().err.count(sentence) == 1
+    assert (run.folder / "log.txt").read_text().count(sentence) == 1

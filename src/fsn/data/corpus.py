@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -28,6 +28,8 @@ class Corpus:
     train: Tensor
     valid: Tensor
     test: Tensor
+    left_out: str = field(default="", kw_only=True)
+    """A sentence on the files of a folder that are not text, where there are any."""
 
     @staticmethod
     def from_bytes(name: str, raw: bytes | bytearray, symbols: bytes | None = None) -> Corpus:

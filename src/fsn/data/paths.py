@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 from fsn.data.corpus import Corpus
 from fsn.errors import UserError
 
+NAMED = 5
+"""Files that are left out and named; the others are counted."""
+
 
 def load(path: Path, name: str) -> Corpus:
     """A file byte for byte, or the text files of a folder one after the other."""
-    raw = read_folder(path) if path.is_dir() else read(path)
+    raw, left_out = read_folder(path) if path.is_dir() else (read(path), "")
     if not raw:
-        what = "the folder holds no text files" if path.is_dir() else "the file is empty"
+        what = left_out or ("the folder holds no text files" if path.is_dir() else "the file is empty")
         raise UserError(f"{name}: {what}; choose one with text in it")
-    return Corpus.from_bytes(name, raw)
+    return dataclasses.replace(Corpus.from_bytes(name, raw), left_out=left_out)
 
 
 def read(path: Path) -> bytes:
@@ -53,16 +57,31 @@ def reads(folder: Path, path: Path) -> bool:
     return not any(part.startswith(".") for part in parts)
 
 
-def read_folder(folder: Path) -> bytes:
-    """The text files of ``folder``, each ended by a newline. A file is text if it is UTF-8 and holds no
-    zero byte."""
-    parts = []
-    for path in text_files(folder):
+def read_folder(folder: Path) -> tuple[bytes, str]:
+    """The text files of ``folder``, each ended by a newline, and a sentence on the files that are none. A file is
+    text if it is UTF-8 and holds no zero byte."""
+    parts, others = [], []
+    files = text_files(folder)
+    for path in files:
         raw = read(path)
-        try:
-            raw.decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        if raw and b"\0" not in raw:
+        if not _is_text(raw):
+            others.append(path.relative_to(folder).as_posix())
+        elif raw:
             parts.append(raw if raw.endswith(b"\n") else raw + b"\n")
-    return b"".join(parts)
+    return b"".join(parts), _left_out(others, len(files))
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in raw
+
+
+def _left_out(names: list[str], files: int) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    said = "is not UTF-8 text and was" if len(names) == 1 else "are not UTF-8 text and were"
+    return f"{len(names):,} of {files:,} files {said} left out: {', '.join(names[:NAMED])}{more}"

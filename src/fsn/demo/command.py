@@ -59,6 +59,8 @@ def demo(
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)
     _say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
+    if text.left_out:
+        _say(f"warning: {text.name}: {text.left_out}")
     for act in plan.acts:
         sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in act.entries)
         _say(f"{act.key:<9} {act.steps:,} steps on {act.title}: {sizes} parameters")

@@ -109,6 +109,8 @@ def train(
                 if opened.done:
                     _say_done(folder, checkpoints)
                 else:
+                    if text.left_out:
+                        folder.say(f"warning: {text.name}: {text.left_out}")
                     recipe = Recipe.from_dict(opened.config["recipe"])
                     with numerics(recipe, world.device):
                         training = _set_up(
