@@ -35,8 +35,8 @@ def test_names_that_cannot_be_a_folder_are_refused_before_the_text_is_read(
 ) -> None:
     (tmp_path / "file").touch()
     for out, sentence in (
-        (tmp_path / "file", "file is a file; give --out the name of a folder"),
-        (tmp_path / "file" / "x" / "y", "file is a file; give --out the name of a folder"),
+        (tmp_path / "file", r"cannot be written \(Not a directory\); choose another --out"),
+        (tmp_path / "file" / "x" / "y", r"cannot be written \(Not a directory\); choose another --out"),
         (tmp_path / ("x" * 300), r"cannot be written \(File name too long\); choose another --out"),
     ):
         with pytest.raises(UserError, match=sentence):

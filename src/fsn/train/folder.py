@@ -18,7 +18,7 @@ import yaml
 from ..data.paths import reads
 from ..data.registry import folder_of
 from ..errors import UserError
-from ..io import write_text_atomic
+from ..io import check_writable, write_text_atomic
 
 try:
     import fcntl
@@ -155,10 +155,7 @@ def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None
     if not os.fspath(out):
         raise UserError("--out is empty; give it the name of a folder")
     path = Path(out)
-    with disk_errors(path):
-        there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if not there.is_dir():
-        raise UserError(f"{there} is a file; give --out the name of a folder")
+    check_writable(path, "choose another --out")
     text = None if corpus is None else folder_of(corpus)
     if text is not None and reads(text, path):
         raise UserError(
