@@ -17,10 +17,13 @@ def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise UserError(f"{word!r} is not of the form field=value")
+        name = name.replace("-", "_")
+        if name in fields:
+            raise UserError(f"{name} is given twice, the second time as {word!r}; give it once")
         parsed: Any = value
         with contextlib.suppress(yaml.YAMLError):
             parsed = yaml.safe_load(value)
-        fields[name.replace("-", "_")] = with_numbers(parsed)
+        fields[name] = with_numbers(parsed)
     return fields
 
 

@@ -101,11 +101,15 @@ def train(
         whole = _whole_config(config, model if isinstance(model, str) else None, recipe, text, beginning)
         folder = RunFolder(out, quiet or not world.first)
         checkpoints = Checkpoints(folder.path / "last")
+
+        def open_folder() -> Opened:
+            with disk_errors(folder.path):
+                folder.open()
+                return settle(folder, checkpoints, whole, len(windows[0]), world, resume, extend)
+
         try:
             with disk_errors(folder.path), StopRequest() as stop:
-                opened = world.first_does(
-                    lambda: _open(folder, checkpoints, whole, len(windows[0]), world, resume, extend)
-                )
+                opened = world.first_does(open_folder)
                 if opened.done:
                     _say_done(folder, checkpoints)
                 else:
@@ -124,20 +128,6 @@ def train(
         run = load_run(out)
         world.wait()  # and none changes them before all have read
     return run
-
-
-def _open(
-    folder: RunFolder,
-    checkpoints: Checkpoints,
-    whole: dict[str, Any],
-    n_windows: int,
-    world: World,
-    resume: Resume,
-    extend: bool,
-) -> Opened:
-    with disk_errors(folder.path):
-        folder.open()
-        return settle(folder, checkpoints, whole, n_windows, world, resume, extend)
 
 
 def _run(training: Training, beginning: Beginning | None, resumed: bool, log: Sequence[str]) -> None:
