@@ -31,6 +31,7 @@ FIGURES = (
     "coupling",
     "coupling-history",
     "dropout",
+    "dropout-kuramoto",
     "lesions",
     "looks",
     "wall-clock",

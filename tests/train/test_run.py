@@ -181,7 +181,7 @@ def test_two_runs_in_one_folder(tmp_path: Path) -> None:
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "run").touch()
-    with pytest.raises(UserError, match="is a file"):
+    with pytest.raises(UserError, match=r"run cannot be written \(Not a directory\); choose another --out"):
         go(tmp_path / "run")
 
 

@@ -38,7 +38,8 @@ def results_block(results: Path) -> str:
         [
             Table(columns, lines).to_markdown(),
             f"Validation loss of the runs in `results/`, trained on {', '.join(devices)}. The paper's value stands "
-            "where model, text and epoch are the same; its budget is 30 epochs, 50 for converged runs. "
+            "where model, text and epoch are the same, though its models have dropout 0.1 and run in float32; its "
+            "budget is 30 epochs, 50 for converged runs. "
             "`fsn reproduce` lists every table, figure and claim, with the runs it still needs.",
         ]
     )

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from ..models import LanguageModel
 from ..nn.probe import record
 from ..ops import DropoutKey
 from .optimizer import FlatParameters, Optimizer
@@ -295,9 +297,12 @@ class Stepper:
         self.set_place(position, step)
         batch = self.batch_at(position)
         points: dict[str, Tensor] = {}
+        watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
+        if isinstance(self.model, LanguageModel):
+            watched = record(self.model)
 
         def probed(*args: Any, **kwargs: Any) -> Tensor:
-            with record(self.model) as seen:
+            with watched as seen:
                 losses = self.model.loss(*args, **kwargs)  # type: ignore[operator]
             points.update(seen)
             points["loss"] = losses
