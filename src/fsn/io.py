@@ -52,6 +52,11 @@ def check_writable(folder: str | os.PathLike[str], instead: str) -> None:
         tempfile.TemporaryFile(dir=nearest).close()
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether ``name`` can be that of one thing in a folder."""
+    return name not in ("", ".", "..") and name == Path(name).name
+
+
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Make a rename in ``folder`` survive a power cut (a no-op where folders cannot be opened)."""
     with contextlib.suppress(OSError):

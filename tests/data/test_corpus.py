@@ -176,6 +176,14 @@ def test_files_that_are_left_out_are_counted_and_the_first_named(tmp_path: Path)
         load(tmp_path)
 
 
+def test_the_names_of_files_left_out_can_be_written_down(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "two\nlines").write_bytes(b"\xe9")
+    (tmp_path / os.fsdecode(b"\xff.bin")).write_bytes(b"\xe9")
+    said = load(tmp_path).left_out
+    assert said.encode() and said.endswith(": two\\nlines, \\xff.bin")
+
+
 def test_an_unknown_corpus_lists_the_known_ones() -> None:
     with pytest.raises(UserError) as caught:
         load("enwik9")

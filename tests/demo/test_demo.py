@@ -152,6 +152,10 @@ def test_mistakes_are_sentences(text: Path, tmp_path: Path, capsys: pytest.Captu
         (["--corpus", "no-such-text"], "no corpus or file"),
         (["--corpus", str(short)], "fewer than one window"),
         (["--corpus", str(tmp_path)], "choose an --out outside of it"),
+        (
+            ["--corpus", str(tmp_path), "--report", str(tmp_path / "r.html")],
+            "choose a --report outside of it",
+        ),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["demo", "--corpus", str(text), "--out", str(tmp_path / "runs"), *words])

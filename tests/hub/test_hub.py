@@ -264,12 +264,16 @@ def test_what_was_loaded_without_importing_anything_of_ours_can_be_saved(
         "m, tokenizer = load(sys.argv[1])\n"
         "m.save_pretrained(sys.argv[2])\n"
         "tokenizer.save_pretrained(sys.argv[2])\n"
+        "alone = sys.argv[2] + '-config'\n"
+        "t.AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=True).save_pretrained(alone)\n"
+        "config = t.AutoConfig.from_pretrained(alone, trust_remote_code=True)\n"
+        "print(config.to_dict() == m.config.to_dict() | {'_name_or_path': config._name_or_path})\n"
         "again, same = load(sys.argv[2])\n"
         "tokens = tokenizer('the phase of the kernel', return_tensors='pt')['input_ids']\n"
         "print(torch.equal(same('the phase of the kernel', return_tensors='pt')['input_ids'], tokens))\n"
         "print(torch.equal(again(tokens).logits, m(tokens).logits))\n"
     )
-    assert elsewhere(exported["fsn"], script, str(tmp_path / "again")) == ["True", "True"]
+    assert elsewhere(exported["fsn"], script, str(tmp_path / "again")) == ["True"] * 3
     assert {f.name for f in (tmp_path / "again").iterdir()} == {
         f.name for f in exported["fsn"].iterdir() if f.name != "README.md"
     }

@@ -123,6 +123,17 @@ def test_neither_weights_nor_checkpoint(tmp_path: Path, source: Run) -> None:
         go(tmp_path / "run", source, begin_with=other, max_steps=4, extend=True)
 
 
+def test_weights_that_are_not_finite_are_no_beginning(tmp_path: Path, source: Run) -> None:
+    spoilt = tmp_path / "spoilt"
+    shutil.copytree(source.folder, spoilt)
+    weights = safetensors.torch.load_file(spoilt / "best.safetensors")
+    weights["tau"] = torch.full_like(weights["tau"], float("nan"))
+    safetensors.torch.save_file(weights, spoilt / "best.safetensors")
+    with pytest.raises(UserError, match=r"the weight tau of .*spoilt is not finite; begin with another run"):
+        go(tmp_path / "run", source, begin_with=spoilt)
+    assert not (tmp_path / "run").exists()
+
+
 def test_another_beginning_is_another_run(tmp_path: Path, source: Run) -> None:
     go(tmp_path / "run", source, max_steps=3)
     with pytest.raises(UserError, match=r"begin_with\.sha256"):

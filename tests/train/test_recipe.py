@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fsn.errors import UserError
-from fsn.train import Recipe
+from fsn.train import Recipe, train
 
 
 def test_defaults_are_the_papers() -> None:
@@ -48,14 +50,21 @@ def test_less_than_one_batch_is_kept() -> None:
         {"eval_at_steps": ([1],)},
         {"seed": -1},
         {"seed": 2**64},
-        {"eps": 0.0},
-        {"eps": 1e-60},
+        {"eps": -1e-8},
         {"drop_last": 1},
     ],
 )
 def test_mistakes_are_refused_with_the_name_of_the_field(fields: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(fields))):
         Recipe(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-60])
+def test_an_eps_next_to_zero_can_be_read_but_not_trained_with(tmp_path: Path, eps: float) -> None:
+    recipe = Recipe.from_dict({"eps": eps})
+    with pytest.raises(UserError, match="eps must be at least 1e-37"):
+        train("fsn-1m", "no such text", tmp_path / "run", recipe)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_largest_seed_is_a_seed() -> None:

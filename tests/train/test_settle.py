@@ -106,6 +106,8 @@ def test_a_finished_run_offers_only_what_works(run: Path, capsys: pytest.Capture
 def test_metrics_that_were_lost_leave_a_finished_run_finished(run: Path) -> None:
     (run / "metrics.jsonl").write_bytes(b"")
     assert "is shorter" in refused(run, epochs=3, extend=True)
+    (run / "metrics.jsonl").unlink()
+    assert "is shorter" in refused(run, epochs=3, extend=True)
 
 
 def test_a_run_is_not_made_shorter_than_it_is(run: Path) -> None:

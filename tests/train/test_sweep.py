@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import tyro
 import yaml
 
 import fsn
+from fsn import data
 from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
 from fsn.train.commands import Preset, parse_fields, slots, sweep
@@ -85,6 +87,7 @@ def test_arguments_are_what_fsn_train_reads() -> None:
         ("runs: [{seed: 1}]", "no preset"),
         ("runs: [{preset: a}, {preset: a}]", "two runs are called 'a'"),
         ("runs: [{preset: a, name: ../a}]", "not a good name"),
+        ("runs: [{preset: a, name: ..}]", "not a good name"),
         ("runs: []", "no runs"),
         ("runs: 3", "runs: a list is needed, not 3"),
         ("runs: {preset: fsn-1m}", "runs: a list is needed"),
@@ -118,9 +121,9 @@ def test_numbers_may_be_written_as_on_the_command_line(tmp_path: Path) -> None:
 def test_a_text_gives_a_run_its_name_without_its_folders(tmp_path: Path) -> None:
     paths = ["some/where/a.txt", "notes/", "enwik8"]
     jobs = read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "corpus": paths}))
-    assert [job.name for job in jobs] == ["fsn-1m-a.txt", "fsn-1m-notes", "fsn-1m-enwik8"]
+    assert [job.name for job in jobs] == ["fsn-1m-corpusa.txt", "fsn-1m-corpusnotes", "fsn-1m-corpusenwik8"]
     assert [job.corpus for job in jobs] == paths
-    with pytest.raises(UserError, match=r"two runs are called 'fsn-1m-a\.txt'"):
+    with pytest.raises(UserError, match=r"two runs are called 'fsn-1m-corpusa\.txt'"):
         read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "corpus": ["x/a.txt", "y/a.txt"]}))
 
 
@@ -139,7 +142,9 @@ def finished_job(tmp_path: Path) -> Job:
     return job
 
 
-def test_a_finished_run_of_other_settings_is_not_this_one(tmp_path: Path) -> None:
+def test_a_finished_run_of_other_settings_is_not_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = finished_job(tmp_path)
     (tmp_path / "same.txt").write_bytes(text())
     (tmp_path / "other.txt").write_bytes(text(seed=1))
@@ -156,6 +161,9 @@ def test_a_finished_run_of_other_settings_is_not_this_one(tmp_path: Path) -> Non
     assert state(preset="kuramoto-1m") == "other settings"
     assert state(preset="no-such-model") == "other settings"
     assert state(corpus=str(tmp_path / "other.txt")) == "other settings"
+    monkeypatch.setattr(data, "load", refuse)
+    assert state(corpus="enwik8") == "other settings", "nothing is fetched to see that"
+    monkeypatch.undo()
     assert state(begin_with=str(job.out)) == "other settings"
     (tmp_path / "text.txt").unlink()
     assert state() == "finished", "a text that is gone says nothing against it"
@@ -179,6 +187,43 @@ def test_a_run_that_began_with_another_stays_finished(tmp_path: Path) -> None:
     )
     assert job.state() == "finished"
     assert dataclasses.replace(job, begin_with=None).state() == "other settings"
+
+
+def test_a_finished_run_that_went_on_longer_is_finished_and_more_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    job = finished_job(tmp_path)
+    runs = [{"name": "x", "preset": "fsn-1m", "max_steps": 4}]
+    with pytest.raises(SystemExit):
+        sweep(plan(tmp_path, runs=runs))
+    assert "--extend lets it go on longer" in capsys.readouterr().err
+    sweep(plan(tmp_path, runs=runs), extend=True)
+    assert load_run(job.out).epochs[-1]["step"] == 4
+    assert job.state() == "finished", "two steps were asked for, and four are there"
+    assert (
+        dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, epochs=31)).state()
+        == "other settings"
+    )
+    assert (
+        dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, max_steps=None)).state()
+        == "other settings"
+    )
+
+
+def test_looking_at_a_sweep_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished_job(tmp_path)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    runs = [{"name": "x", "preset": "fsn-1m", "max_steps": 2}]
+    sweep(plan(tmp_path, runs=runs), dry_run=True)
+    sweep(plan(tmp_path, runs=runs))
+    with pytest.raises(AssertionError, match="not this"):
+        sweep(plan(tmp_path, runs=[*runs, {"name": "new", "preset": "fsn-1m"}]))
+
+
+def refuse(*args: object, **named: object) -> None:
+    raise AssertionError("not this")
 
 
 def test_a_sweep_whose_file_was_edited_says_what_differs(

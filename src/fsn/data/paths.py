@@ -84,4 +84,9 @@ def _left_out(names: list[str], files: int) -> str:
         return ""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     said = "is not UTF-8 text and was" if len(names) == 1 else "are not UTF-8 text and were"
-    return f"{len(names):,} of {files:,} files {said} left out: {', '.join(names[:NAMED])}{more}"
+    return f"{len(names):,} of {files:,} files {said} left out: {', '.join(map(_shown, names[:NAMED]))}{more}"
+
+
+def _shown(name: str) -> str:
+    """A file's name in a sentence, whatever bytes it is made of."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace").replace("\n", "\\n")

@@ -48,12 +48,13 @@ def demo(
     from fsn.demo.plan import make_plan, steps_for
     from fsn.demo.story import write_page
     from fsn.demo.training import cores, train_all
-    from fsn.train.folder import check_out
+    from fsn.train.folder import check_out, check_outside
 
     begun = time.monotonic()
     if report.is_dir():
         raise UserError(f"{report} is a folder; give --report a file name, e.g. {report / 'report.html'}")
     check_writable(report.parent, "choose another --report")
+    check_outside(report, corpus, "--report")
     check_out(out, corpus)
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)

@@ -27,7 +27,7 @@ __all__ = ["FSNForCausalLM", "HubConfig"]
 
 class NotCopied:
     """A class of ours in the library. ``trust_remote_code`` asks such classes to have their file copied along whenever
-    they are saved, which cannot be imported alone; ``save_pretrained`` writes one that can."""
+    they are saved, which cannot be imported alone; :class:`HubConfig` writes one that can."""
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = None) -> None:
@@ -53,6 +53,15 @@ class HubConfig(NotCopied, PreTrainedConfig):
             self.vocab_size, self.num_hidden_layers = model.vocab_size, model.layers
             self.hidden_size = int(getattr(model, "k", 0) or getattr(model, "width", 0))
         super().__post_init__(**kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **named: Any) -> None:
+        """As usual, and the file by which ``trust_remote_code=True`` finds these classes."""
+        self.auto_map = {
+            "AutoConfig": f"{CODE_FILE}.HubConfig",
+            "AutoModelForCausalLM": f"{CODE_FILE}.FSNForCausalLM",
+        }
+        super().save_pretrained(save_directory, *args, **named)
+        (Path(save_directory) / f"{CODE_FILE}.py").write_text(CODE)
 
 
 class HubCache(Cache):
@@ -132,15 +141,6 @@ class FSNForCausalLM(NotCopied, PreTrainedModel, GenerationMixin):
 
     def resize_token_embeddings(self, *size: Any, **named: Any) -> nn.Module:
         raise UserError("the symbols of this model are those of its corpus; train a new one for others")
-
-    def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **named: Any) -> None:
-        """As usual, and the file by which ``trust_remote_code=True`` finds this class."""
-        self.config.auto_map = {
-            "AutoConfig": f"{CODE_FILE}.HubConfig",
-            "AutoModelForCausalLM": f"{CODE_FILE}.FSNForCausalLM",
-        }
-        super().save_pretrained(save_directory, *args, **named)
-        (Path(save_directory) / f"{CODE_FILE}.py").write_text(CODE)
 
     @can_return_tuple
     def forward(

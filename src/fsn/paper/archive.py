@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsn.errors import UserError
-from fsn.io import check_writable, write_text_atomic, writing
+from fsn.io import check_writable, is_plain_name, write_text_atomic, writing
 from fsn.measure import load_runs
 from fsn.paper.bench import Bench
 from fsn.paper.library import Library, epochs_of
@@ -37,7 +37,7 @@ def archive_run(folder: Path, results: Path, name: str | None = None, resume_sta
 
     Paths in log and environment keep their last part only: what lay around it is nobody's business.
     """
-    if name is not None and (name in ("", "..") or name != Path(name).name):
+    if name is not None and not is_plain_name(name):
         raise UserError(
             f"--name {name!r} is no plain name; give one without slashes, as of a folder in {results}"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..data import Alphabet
@@ -79,6 +80,9 @@ def find_beginning(folder: Path, out: Path) -> Beginning:
             return Beginning(folder, begun.config["model"], begun.alphabet, noted)
     run = load_run(folder)
     weights, found = run.best_weights()
+    bad = next((name for name, tensor in weights.items() if not torch.isfinite(tensor).all()), None)
+    if bad is not None:
+        raise UserError(f"the weight {bad} of {folder} is not finite; begin with another run")
     best = run.best
     reached = f", epoch {best['epoch']}, {best['valid_bits']:.4f} bits" if best else ""
     record = {"run": name, "sha256": found}

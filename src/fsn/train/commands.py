@@ -13,6 +13,7 @@ import tyro
 
 from ..errors import UserError
 from .fields import parse_fields
+from .folder import check_out
 from .recipe import Precision, Recipe
 
 Preset = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
@@ -199,6 +200,7 @@ def sweep(
     jobs: int | None = None,
     slurm: tuple[str, ...] = (),
     wait: bool = True,
+    extend: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Carry out a list of runs: finished ones are skipped, half-done ones resumed.
@@ -220,15 +222,19 @@ def sweep(
         jobs: How many runs at once on this machine; by default one per GPU, one on a CPU.
         slurm: Parameters for submitit, e.g. slurm_partition=gpu timeout_min=240.
         wait: Wait for submitted jobs to end.
+        extend: Let finished runs go on where the file now asks for more epochs or steps.
         dry_run: Only show the runs and where they stand.
     """
     from .execute import run_here, submit
     from .sweep import read_sweep, table
 
-    plan = read_sweep(file, out)
+    plan = [dataclasses.replace(job, extend=extend) for job in read_sweep(file, out)]
     if dry_run:
         show(table(plan))
         return
+    for job in plan:
+        if not (job.out / "DONE").exists():
+            check_out(job.out, job.corpus)
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

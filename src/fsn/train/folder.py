@@ -125,13 +125,13 @@ class RunFolder:
 
     def open_metrics(self, size: int) -> None:
         """Cut metrics.jsonl to ``size`` bytes, the length at the checkpoint the run goes on from."""
-        self._metrics = open(self.metrics_file, "ab")  # noqa: SIM115
-        have = self._metrics.tell()
+        have = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
         if have < size:
             raise UserError(
                 f"{self.metrics_file} is shorter ({have:,} bytes) than when the checkpoint was written "
                 f"({size:,}); put the file back, or start a new run in another folder"
             )
+        self._metrics = open(self.metrics_file, "ab")  # noqa: SIM115
         self._metrics.truncate(size)
         self._metrics.seek(size)
 
@@ -156,11 +156,17 @@ def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None
         raise UserError("--out is empty; give it the name of a folder")
     path = Path(out)
     check_writable(path, "choose another --out")
-    text = None if corpus is None else folder_of(corpus)
+    if corpus is not None:
+        check_outside(path, corpus, "--out")
+
+
+def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
+    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
+    text = folder_of(corpus)
     if text is not None and reads(text, path):
         raise UserError(
-            f"{path} lies in the corpus {text}: what a run writes would become part of its text; "
-            "choose an --out outside of it"
+            f"{path} lies in the corpus {text} and would become part of its text; "
+            f"choose {'an --out' if option == '--out' else f'a {option}'} outside of it"
         )
 
 

@@ -105,14 +105,9 @@ class Recipe:
                 raise UserError(f"recipe: {name} must be at least {least}, not {value}")
         if self.seed >= 2**64:
             raise UserError(f"recipe: seed must be below 2^64, but is {self.seed}")
-        for name in ("lr", "weight_decay", "clip"):
+        for name in ("lr", "weight_decay", "clip", "eps"):
             if getattr(self, name) < 0:
                 raise UserError(f"recipe: {name} must not be negative, but is {getattr(self, name)}")
-        if self.eps < LEAST_EPS:
-            raise UserError(
-                f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
-                "a weight that is no number"
-            )
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"recipe: {name} must lie in [0, 1), but is {getattr(self, name)}")
@@ -133,6 +128,14 @@ class Recipe:
         if self.drop_last and n_windows >= self.batch_size:
             return n_windows // self.batch_size
         return -(-n_windows // self.batch_size)
+
+    def check_trainable(self) -> None:
+        """Stop if training would ruin the weights. A run that was trained so all the same can still be read."""
+        if self.eps < LEAST_EPS:
+            raise UserError(
+                f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
+                "a weight that is no number"
+            )
 
     def total_steps(self, n_windows: int) -> int:
         steps = self.epochs * self.steps_per_epoch(n_windows)

@@ -15,7 +15,7 @@ from .recipe import BOOKKEEPING, DURATION, Engine, Recipe
 from .world import World, choose_engine, choose_precision
 
 Resume = Literal["auto", "never", "must"]
-_DURATION = {f"recipe.{name}" for name in DURATION}
+DURATION_ENTRIES = {f"recipe.{name}" for name in DURATION}
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ def _check_same(
     extend: bool,
 ) -> None:
     """Stop if the folder holds another run than the one asked for."""
-    blocking = different.keys() - _DURATION if extend else different.keys()
+    blocking = different.keys() - DURATION_ENTRIES if extend else different.keys()
     if not blocking:
         return
     there, asked = (Recipe.from_dict(c["recipe"]).total_steps(n_windows) for c in (before, whole))
     hint = "give the same options, or choose another --out"
-    if blocking <= _DURATION and asked > there:
+    if blocking <= DURATION_ENTRIES and asked > there:
         hint = "--extend lets it go on longer"
     listed = ", ".join(
         f"{name} ({_short(old)} there, {_short(new)} asked)"

@@ -77,6 +77,7 @@ def train(
     calls this.
     """
     recipe = recipe or Recipe()
+    recipe.check_trainable()
     if resume not in ("auto", "never", "must"):
         raise UserError(f"resume must be auto, never or must, not {resume!r}")
     if budget_minutes is not None and budget_minutes <= 0:

@@ -29,13 +29,14 @@ import yaml
 
 from .. import data
 from ..errors import UserError
+from ..io import is_plain_name
 from ..models import config_from_dict, config_to_dict, preset_with
 from .begin import find_beginning
 from .fields import with_numbers
-from .folder import check_out, read_config
+from .folder import read_config
 from .recipe import Recipe
 from .run import load_run
-from .settle import differences
+from .settle import DURATION_ENTRIES, differences
 
 OTHER = "other settings"
 _OWN = ("name", "preset", "corpus", "model", "begin_with")
@@ -52,6 +53,8 @@ class Job:
     recipe: Recipe = field(default_factory=Recipe)
     model: dict[str, Any] = field(default_factory=dict)
     begin_with: str | None = None
+    extend: bool = False
+    """Whether a run that is there may be made longer."""
 
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
@@ -72,6 +75,8 @@ class Job:
             words += ["--begin-with", self.begin_with]
         if self.model:
             words += ["--model", *(f"{k}={_scalar(v)}" for k, v in self.model.items())]
+        if self.extend:
+            words.append("--extend")
         return words
 
     def state(self) -> str:
@@ -82,7 +87,8 @@ class Job:
         return "begun" if (self.out / "last" / "CURRENT").exists() else "new"
 
     def _is_that_of_the_folder(self) -> bool:
-        """Whether the folder's config describes this run. ``fsn train`` says what differs."""
+        """Whether the folder's config describes this run, or one that went on longer. ``fsn train`` says what
+        differs."""
         try:
             there = read_config(self.out)
             model = preset_with(self.preset, config_from_dict(there["model"]).vocab_size, self.model)
@@ -95,15 +101,20 @@ class Job:
             asked.pop("begin_with", None)
             if self.begin_with is not None:
                 asked["begin_with"] = find_beginning(Path(self.begin_with), self.out).record
-            return not differences(there, asked)
+            different = differences(there, asked).keys()
+            if different <= DURATION_ENTRIES and _as_long(Recipe.from_dict(there["recipe"]), self.recipe):
+                return True
+            return not different
         except UserError:
             return False
 
     def _sha256(self, there: Mapping[str, Any]) -> Any:
-        """The sha256 of this run's text. A text with a name of its own does not change; one that is gone is taken to
-        have stayed as it was."""
-        fixed = self.corpus in dict(data.available()) or not Path(self.corpus).expanduser().exists()
-        return there["sha256"] if fixed and self.corpus == there["name"] else data.load(self.corpus).sha256
+        """The sha256 of this run's text. One with a name of its own, or one that is gone, is taken to have stayed as it
+        was; none is fetched to find that out."""
+        named = self.corpus in dict(data.available())
+        if self.corpus == there["name"] and (named or not Path(self.corpus).expanduser().exists()):
+            return there["sha256"]
+        return None if named else data.load(self.corpus).sha256
 
 
 def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
@@ -160,7 +171,7 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
         raise UserError(f"{path}: a run has no preset; `fsn models` lists them")
     preset = str(entry["preset"])
     name = str(entry.get("name") or preset)
-    if not name or name != Path(name).name:
+    if not is_plain_name(name):
         raise UserError(f"{path}: {name!r} is not a good name for a run; use one without slashes")
     try:
         recipe = Recipe.from_dict(rest)
@@ -168,7 +179,6 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
         raise UserError(f"{path}: run {name}: {error}") from None
     begin = entry.get("begin_with")
     corpus = str(entry.get("corpus", "enwik8"))
-    check_out(parent / name, corpus)
     return Job(name, preset, corpus, parent / name, recipe, model, None if begin is None else str(begin))
 
 
@@ -209,9 +219,16 @@ def _folder(value: Any, path: Path) -> Path:
 
 
 def _piece(key: str, value: Any) -> str:
-    if key in ("corpus", "begin_with"):
-        return os.path.basename(os.path.abspath(str(value)))
-    return str(value) if key == "preset" else f"{key.removeprefix('model.')}{value}"
+    name = os.path.basename(os.path.abspath(str(value)))
+    if key in ("preset", "begin_with"):
+        return name
+    return f"corpus{name}" if key == "corpus" else f"{key.removeprefix('model.')}{value}"
+
+
+def _as_long(there: Recipe, asked: Recipe) -> bool:
+    """Whether a run of the first recipe takes at least as many steps as one of the second, whatever the text."""
+    limit = float("inf")
+    return there.epochs >= asked.epochs and (there.max_steps or limit) >= (asked.max_steps or limit)
 
 
 def _scalar(value: Any) -> str:
