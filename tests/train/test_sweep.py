@@ -135,9 +135,22 @@ def test_runs_inside_their_own_text_are_refused_before_any_starts(tmp_path: Path
     assert read_sweep(file, tmp_path.parent / "elsewhere")
 
 
+def carry_out(job: Job, budget: float | None = None) -> None:
+    train(
+        job.preset,
+        job.corpus,
+        job.out,
+        job.recipe,
+        overrides=job.model,
+        begin_with=job.begin_with,
+        budget_minutes=budget,
+        quiet=True,
+    )
+
+
 def finished_job(tmp_path: Path) -> Job:
     job = read_sweep(plan(tmp_path, runs=[{"name": "x", "preset": "fsn-1m", "max_steps": 2}]))[0]
-    train(job.preset, job.corpus, job.out, job.recipe, overrides=job.model, quiet=True)
+    carry_out(job)
     assert job.state() == "finished"
     return job
 
@@ -176,15 +189,7 @@ def test_a_finished_run_of_other_settings_is_not_this_one(
 def test_a_run_that_began_with_another_stays_finished(tmp_path: Path) -> None:
     source = finished_job(tmp_path)
     job = dataclasses.replace(source, out=tmp_path / "tuned", begin_with=str(source.out))
-    train(
-        job.preset,
-        job.corpus,
-        job.out,
-        job.recipe,
-        overrides=job.model,
-        begin_with=job.begin_with,
-        quiet=True,
-    )
+    carry_out(job)
     assert job.state() == "finished"
     assert dataclasses.replace(job, begin_with=None).state() == "other settings"
 
@@ -258,15 +263,7 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     )
     done, begun, bad = read_sweep(file)
     for job, budget in ((done, None), (begun, 1e-5)):
-        train(
-            job.preset,
-            job.corpus,
-            job.out,
-            job.recipe,
-            overrides=job.model,
-            budget_minutes=budget,
-            quiet=True,
-        )
+        carry_out(job, budget)
     assert [job.state() for job in (done, begun, bad)] == ["finished", "begun", "new"]
     before = (done.out / "log.txt").read_bytes()
     said: list[str] = []
@@ -313,7 +310,7 @@ def test_submitit_runs_the_unfinished(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, value)
     file = plan(tmp_path, grid={"preset": ["fsn-1m"], "seed": [0, 1]})
     done, other = read_sweep(file)
-    train(done.preset, done.corpus, done.out, done.recipe, overrides=done.model, quiet=True)
+    carry_out(done)
     said: list[str] = []
     notes = submit([done, other], "local", tmp_path / "submitit", {"timeout_min": 5}, True, said.append)
     assert notes == {} and len(said) == 2

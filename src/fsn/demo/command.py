@@ -54,7 +54,7 @@ def demo(
     if report.is_dir():
         raise UserError(f"{report} is a folder; give --report a file name, e.g. {report / 'report.html'}")
     check_writable(report.parent, "choose another --report")
-    check_outside(report, corpus, "--report")
+    check_outside(report, corpus, "a --report")
     check_out(out, corpus)
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)

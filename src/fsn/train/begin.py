@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..data import Alphabet
@@ -14,6 +13,7 @@ from ..errors import UserError
 from ..models import Config, config_to_dict
 from .folder import flatten
 from .run import load_run, put_weights
+from .state import first_not_finite
 
 FREE = {"rounding", "init", "readout_start", "tau_start", "coupling.noise"}
 """Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
@@ -80,7 +80,7 @@ def find_beginning(folder: Path, out: Path) -> Beginning:
             return Beginning(folder, begun.config["model"], begun.alphabet, noted)
     run = load_run(folder)
     weights, found = run.best_weights()
-    bad = next((name for name, tensor in weights.items() if not torch.isfinite(tensor).all()), None)
+    bad = first_not_finite(weights.items())
     if bad is not None:
         raise UserError(f"the weight {bad} of {folder} is not finite; begin with another run")
     best = run.best

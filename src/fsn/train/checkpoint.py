@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from ..errors import UserError
 from ..io import sync_folder, write_text_atomic
-from .state import NonFinite
+from .state import NonFinite, first_not_finite
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
 
@@ -124,7 +123,7 @@ class Checkpoints:
         return name
 
     def _check_finite(self, step: int, weights: dict[str, Tensor]) -> None:
-        bad = next((name for name, t in weights.items() if not torch.isfinite(t).all()), None)
+        bad = first_not_finite(weights.items())
         if bad is not None:
             kept = f"; the last good state is kept in {self.folder / self.current}" if self.current else ""
             raise NonFinite(

@@ -157,7 +157,7 @@ def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None
     path = Path(out)
     check_writable(path, "choose another --out")
     if corpus is not None:
-        check_outside(path, corpus, "--out")
+        check_outside(path, corpus, "an --out")
 
 
 def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
@@ -166,7 +166,7 @@ def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> No
     if text is not None and reads(text, path):
         raise UserError(
             f"{path} lies in the corpus {text} and would become part of its text; "
-            f"choose {'an --out' if option == '--out' else f'a {option}'} outside of it"
+            f"choose {option} outside of it"
         )
 
 

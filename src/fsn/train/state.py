@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ..errors import UserError
+
+
+def first_not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The name of the first tensor that holds a number that is none."""
+    return next((name for name, tensor in tensors if not torch.isfinite(tensor).all()), None)
 
 
 class NonFinite(UserError):

@@ -22,6 +22,7 @@ from ..nn.probe import record
 from ..ops import DropoutKey
 from .optimizer import FlatParameters, Optimizer
 from .recipe import Engine, Recipe
+from .state import first_not_finite
 from .world import World, autocast
 
 if TYPE_CHECKING:
@@ -291,9 +292,9 @@ class Stepper:
         Parameters come first, then the named points of the forward pass in their order, the loss, then the
         gradients in the order in which the backward pass reaches them. Runs eagerly and changes no weight.
         """
-        for name, p in self.model.named_parameters():
-            if not torch.isfinite(p).all():
-                return f"parameter {name}"
+        bad = first_not_finite(self.model.named_parameters())
+        if bad is not None:
+            return f"parameter {bad}"
         self.set_place(position, step)
         batch = self.batch_at(position)
         points: dict[str, Tensor] = {}
@@ -312,10 +313,9 @@ class Stepper:
             self._gradients(batch, probed)
         finally:
             self.set_place(position, step)
-        for name, value in points.items():
-            if not torch.isfinite(value).all():
-                return name
-        for name, p in reversed(list(self.model.named_parameters())):
-            if p.grad is not None and not torch.isfinite(p.grad).all():
-                return f"gradient of {name}"
-        return None
+        bad = first_not_finite(points.items())
+        if bad is not None:
+            return bad
+        parameters = reversed(list(self.model.named_parameters()))
+        bad = first_not_finite((name, p.grad) for name, p in parameters if p.grad is not None)
+        return None if bad is None else f"gradient of {bad}"

@@ -12,7 +12,7 @@
 
 A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``), ``begin_with``
 (a run folder) and any field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``,
-of a corpus or a run folder the name alone.
+of a path its last part.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ class Job:
             if self.begin_with is not None:
                 asked["begin_with"] = find_beginning(Path(self.begin_with), self.out).record
             different = differences(there, asked).keys()
-            if different <= DURATION_ENTRIES and _as_long(Recipe.from_dict(there["recipe"]), self.recipe):
-                return True
-            return not different
+            return different <= DURATION_ENTRIES and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
         except UserError:
             return False
 
@@ -219,10 +217,9 @@ def _folder(value: Any, path: Path) -> Path:
 
 
 def _piece(key: str, value: Any) -> str:
-    name = os.path.basename(os.path.abspath(str(value)))
-    if key in ("preset", "begin_with"):
-        return name
-    return f"corpus{name}" if key == "corpus" else f"{key.removeprefix('model.')}{value}"
+    if key in ("corpus", "begin_with"):
+        value = os.path.basename(os.path.abspath(str(value)))
+    return str(value) if key in ("preset", "begin_with") else f"{key.removeprefix('model.')}{value}"
 
 
 def _as_long(there: Recipe, asked: Recipe) -> bool:

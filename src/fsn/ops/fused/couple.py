@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .common import COUNTS, apart, math_mode, sincos, tile_of
 from .products import triangle
-from .tiles import BLOCK, COUPLE, PASS, pass_grid
+from .tiles import COUPLE, PASS, pass_grid
 
 MOST = 3
 """Harmonics whose sums fit into the registers; with more of them the aggregated fields are written down."""
@@ -143,7 +143,7 @@ class Couple:
             triangle(attention, self.field, self.total, r0)
             return
         kp, tp = self.theta.shape[1], self.field.shape[1]
-        block = tile.rows if rows % tile.rows == 0 else BLOCK
+        block = tile.rows_of(rows)
         couple_kernel[(triton.cdiv(kp, tile.columns), rows // block, batch)](
             attention, self.field, self.theta, self.weight, self.constant, self.a, self.slope,
             self.length, tp, width, r0, rows, kp, self.n, block, tile.columns, tile.inner,

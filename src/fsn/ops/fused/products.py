@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import tiles
 from .common import COUNTS, mm
-from .tiles import BLOCK, TRIANGLE
+from .tiles import TRIANGLE
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -72,7 +72,7 @@ def triangle(a: Tensor, x: Tensor, out: Tensor, r0: int = 0, transposed: bool = 
     if rows == length <= tiles.FULL:
         return torch.bmm(a.transpose(1, 2) if transposed else a, x, out=out)
     tile = TRIANGLE
-    block = tile.rows if rows % tile.rows == 0 else BLOCK
+    block = tile.rows_of(rows)
     grid = (triton.cdiv(columns, tile.columns), (last if transposed else rows) // block, batch)
     triangle_kernel[grid](
         a, x, out, length, a.shape[2], columns, r0, rows, block, tile.columns, tile.inner, transposed,

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import tiles
 from .common import COUNTS, mm, power_of_two
 from .scores import row_sums, tile_sums_kernel
-from .tiles import BLOCK, LONG_SCORE_GRADIENT, PASS, SCORE_GRADIENT, WIDE_SCORE_GRADIENT
+from .tiles import LONG_SCORE_GRADIENT, PASS, SCORE_GRADIENT, WIDE_SCORE_GRADIENT
 
 
 @triton.jit
@@ -259,7 +259,7 @@ def long_score_gradient(
 
     grad = new(batch, nr, last) if multiply else mm(dg[:, r0:last], field[:, :last].transpose(1, 2))
     tile = LONG_SCORE_GRADIENT[attention.dtype]
-    rows = tile.rows if nr % tile.rows == 0 else BLOCK
+    rows = tile.rows_of(nr)
     blocks = triton.cdiv(last, tile.columns)
     part, total = new(batch, nr, blocks), torch.empty_like(own[0])
     score_gradient_tile_kernel[(blocks, nr // rows, batch)](

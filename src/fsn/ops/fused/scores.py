@@ -206,7 +206,7 @@ def long_attention(
     """Rows r0 .. r0 + n of ``attention`` (B, n, TP), tile by tile. Scores are multiplied twice: to write them down in
     between, in float32, would take longer."""
     (batch, nr, tp), d, dtype = attention.shape, q.shape[1], q.dtype
-    rows = tile.rows if nr % tile.rows == 0 else BLOCK
+    rows = tile.rows_of(nr)
     blocks = triton.cdiv(r0 + nr, tile.columns)
     grid = blocks, nr // rows, batch
     part = torch.empty(2, batch, nr, blocks, dtype=torch.float32, device=q.device)
@@ -249,7 +249,7 @@ def attention_chunks(
         if tile is None:
             long_attention(q, key, tau, own, attention, r0, length, LONG_SCORES[dtype], rounded, again)
         else:
-            rows = tile.rows if nr % tile.rows == 0 else min(tile.rows, BLOCK)
+            rows = tile.rows_of(nr)
             attention_kernel[(nr // rows, batch)](
                 q, key, tau, attention, own, length, tp, r0, nr, q.shape[1], rows, power_of_two(tp), tile.inner,
                 rounded, precision(dtype), num_warps=tile.warps, num_stages=tile.stages,

@@ -30,6 +30,10 @@ class Tile:
     warps: int
     stages: int
 
+    def rows_of(self, count: int) -> int:
+        """Rows of a program where there are ``count`` in all, a multiple of BLOCK."""
+        return self.rows if count % self.rows == 0 else BLOCK
+
 
 SCORES = {
     torch.bfloat16: (Tile(128, 32, 256, 8, 3), Tile(64, 32, 512, 8, 3)),
