@@ -25,16 +25,7 @@ __all__ = ["FSNForCausalLM", "HubConfig"]
 '''
 
 
-class NotCopied:
-    """A class of ours in the library. ``trust_remote_code`` asks such classes to have their file copied along whenever
-    they are saved, which cannot be imported alone; :class:`HubConfig` writes one that can."""
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class: Any = None) -> None:
-        """Nothing is to be copied."""
-
-
-class HubConfig(NotCopied, PreTrainedConfig):
+class HubConfig(PreTrainedConfig):
     """``config.json``: the model's own configuration under ``architecture``, and what other tools ask for by name."""
 
     model_type = "fsn"
@@ -53,6 +44,11 @@ class HubConfig(NotCopied, PreTrainedConfig):
             self.vocab_size, self.num_hidden_layers = model.vocab_size, model.layers
             self.hidden_size = int(getattr(model, "k", 0) or getattr(model, "width", 0))
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = None) -> None:
+        """``trust_remote_code`` asks here that this file be copied along whenever a config is saved. It cannot be
+        imported alone; :meth:`save_pretrained` writes one that can."""
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **named: Any) -> None:
         """As usual, and the file by which ``trust_remote_code=True`` finds these classes."""
@@ -85,7 +81,7 @@ class HubCache(Cache):
         self.cut(max(0, self.length + length))
 
 
-class FSNForCausalLM(NotCopied, PreTrainedModel, GenerationMixin):
+class FSNForCausalLM(PreTrainedModel, GenerationMixin):
     """``AutoModelForCausalLM.from_pretrained(folder)`` gives this for an exported run, FSN or transformer.
 
     ``from_pretrained`` keeps weights and phases in float32, whatever shorter type is asked for; for speed on a GPU
