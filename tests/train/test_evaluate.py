@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ import torch.nn.functional as F
 import fsn
 from fsn.data import Windows
 from fsn.errors import UserError
-from fsn.train import evaluate
+from fsn.train import evaluate, train
 from fsn.train.evaluate import EvaluationStopped, second_half
-from tests.train.tiny import MODELS, corpus
+from fsn.train.world import numerics
+from tests.train.tiny import MODELS, corpus, recipe
 
 
 @pytest.mark.parametrize("preset", MODELS)
@@ -78,3 +80,31 @@ def test_an_untrained_model_knows_nothing() -> None:
     assert evaluate(model, Windows(text.valid, 32, 16)).bits == pytest.approx(
         math.log2(text.vocab_size), rel=0.05
     )
+
+
+def test_validation_is_in_float32_whatever_the_training_precision(tmp_path: Path) -> None:
+    """Rounded coherences would add bits to an oscillator model's loss and hardly any to a transformer's."""
+    text = corpus()
+    sizes = {"k": 64, "layers": 2}
+    run = train(
+        "fsn-1m", text, tmp_path / "run", recipe(precision="bf16", epochs=1), overrides=sizes, quiet=True
+    )
+    line = run.epochs[-1]
+    windows = Windows(text.valid, 32, 16)
+    model = run.load_model("best")
+    assert line["valid_precision"] == "fp32"
+    assert line["valid_bits"] == pytest.approx(evaluate(model, windows, precision="fp32").bits, abs=1e-6)
+    assert abs(line["valid_bits"] - evaluate(model, windows, precision="bf16").bits) > 1e-5
+
+
+def test_products_of_an_evaluation_are_those_asked_for() -> None:
+    """A bf16 run allows TensorFloat-32; its validation does not, and leaves the switch as it was."""
+    text = corpus()
+    model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"])
+    seen: list[str] = []
+    model.register_forward_pre_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    model.loss = lambda *batch: model(batch[0], targets=batch[1])[1]  # type: ignore[method-assign]
+    with numerics(recipe(precision="bf16"), torch.device("cpu")):
+        evaluate(model, Windows(text.valid, 32, 64))
+        assert torch.get_float32_matmul_precision() == "high"
+    assert set(seen) == {"highest"}

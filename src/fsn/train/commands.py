@@ -86,7 +86,7 @@ def evaluate(
     split: Literal["valid", "test"] = "valid",
     corpus: str | None = None,
     device: str = "auto",
-    precision: Precision = "auto",
+    precision: Precision = "fp32",
     batch_size: int | None = None,
     as_json: bool = False,
 ) -> None:
@@ -102,7 +102,7 @@ def evaluate(
         split: Which part of the text.
         corpus: Where the text is now, if the run's corpus was a path that has moved.
         device: auto, cpu, cuda or cuda:1.
-        precision: auto is what the run was trained with, or fp32 where this device lacks it.
+        precision: Of the matrix products. Losses are compared in fp32, as validation during training is.
         batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
         as_json: Print one line of JSON.
     """
@@ -115,8 +115,6 @@ def evaluate(
     check_batch_size(batch_size)
     trained = load_run(run)
     where = choose_device(device)
-    if precision == "auto" and where.type == "cuda":
-        precision = trained.recipe.precision
     recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
     text = trained.load_corpus(corpus)
     windows = data.Windows(getattr(text, split).to(where), recipe.length, recipe.eval_stride)

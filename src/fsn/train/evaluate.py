@@ -15,7 +15,7 @@ from torch import nn
 from ..errors import UserError
 from ..progress import Bar
 from .recipe import Precision
-from .world import World, autocast
+from .world import World, autocast, products
 
 if TYPE_CHECKING:
     from ..data import Windows
@@ -58,8 +58,10 @@ def evaluate(
     label: str | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Evaluation:
-    """Evaluate ``model`` on all ``windows``, without dropout.
+    """Evaluate ``model`` on all ``windows``, without dropout, in float32 unless asked otherwise.
 
+    Validation never runs in the training precision: coherences reach 124, where neighbouring bfloat16 numbers are
+    0.5 apart, and rounding them adds 0.004 bits to an oscillator model's loss and nothing to a transformer's.
     The sums run in float64 over batches in a fixed order. With many processes each takes a contiguous share
     of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
     up with :class:`EvaluationStopped`.
@@ -86,7 +88,7 @@ def evaluate(
                     break
                 index = torch.arange(low, min(low + batch_size, mine.stop), device=device)
                 batch = windows.gather(index)
-                with autocast(precision, device):
+                with products(precision), autocast(precision, device):
                     loss = model.loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())  # type: ignore[operator]
                 loss = loss.double()
                 sums[0] += loss.sum()

@@ -187,7 +187,6 @@ class Training:
                 self.model,
                 self.valid,
                 batch_size=self.recipe.eval_batch_size,
-                precision=self.recipe.precision,
                 world=self.world,
                 label=None if self.folder.quiet else label,
                 stop=lambda: bool(self.stop),
@@ -208,6 +207,7 @@ class Training:
             "epoch": s.epoch,
             "valid_bits": result.bits,
             "valid_bits_second_half": result.bits_second_half,
+            "valid_precision": "fp32",
             "valid_s": round(result.seconds, 3),
             "cumulative_s": round(s.cumulative_s, 3),
         }
@@ -232,6 +232,7 @@ class Training:
             "train_loss_bits": s.epoch_nats / s.epoch_predictions * BITS,
             "valid_bits": result.bits,
             "valid_bits_second_half": result.bits_second_half,
+            "valid_precision": "fp32",
             "tokens_per_s": round(s.epoch_predictions / s.epoch_train_s, 1),
             "eval_tokens_per_s": round(result.tokens_per_s, 1),
             "train_s": round(s.epoch_train_s, 3),

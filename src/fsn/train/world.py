@@ -171,20 +171,29 @@ def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
     :func:`autocast`), and TensorFloat-32 for the products autocast leaves in float32.
     """
     before = (
-        torch.get_float32_matmul_precision(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
     if recipe.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_float32_matmul_precision("highest" if recipe.precision == "fp32" else "high")
     if recipe.deterministic:
         torch.use_deterministic_algorithms(True)
     try:
+        with products(recipe.precision):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@contextlib.contextmanager
+def products(precision: Precision) -> Iterator[None]:
+    """Products of float32 tensors: in float32 for fp32, in TensorFloat-32 otherwise."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+        torch.set_float32_matmul_precision(before)
 
 
 def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractContextManager[Any]:
