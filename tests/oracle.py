@@ -254,6 +254,33 @@ def _rope(x: Array, t: int) -> Array:
     return out
 
 
+def _shifted(
+    config: Any, mix: Array | None, keys: list[Array], values: list[Array]
+) -> tuple[list[Array], list[Array]]:
+    """Keys and values mixed with their predecessors', one number at a time; before the first stands zero."""
+    if config.shift == "none":
+        return keys, values
+    size = config.width // config.heads
+    new_keys, new_values = [], []
+    for t in range(len(keys)):
+        key, value = np.zeros(config.width), np.zeros(config.width)
+        for c in range(config.width):
+            head, inside = divmod(c, size)
+            key_before = keys[t - 1][c] if t > 0 else 0.0
+            value_before = values[t - 1][c] if t > 0 else 0.0
+            if config.shift == "key-offset":
+                slow = inside % (size // 2) >= size // 4
+                key[c], value[c] = (key_before if slow else keys[t][c]), values[t][c]
+                continue
+            assert mix is not None
+            a, b, e, f = (mix[i, head, 0, inside if mix.shape[-1] > 1 else 0] for i in range(4))
+            key[c] = a * keys[t][c] + b * key_before
+            value[c] = e * values[t][c] + f * value_before
+        new_keys.append(key)
+        new_values.append(value)
+    return new_keys, new_values
+
+
 def _transformer(config: Any, arrays: Arrays, tokens: NDArray[np.int64]) -> Array:
     length, width = len(tokens), config.width
     size = width // config.heads
@@ -269,6 +296,7 @@ def _transformer(config: Any, arrays: Arrays, tokens: NDArray[np.int64]) -> Arra
             queries.append(qkv[:width])
             keys.append(qkv[width : 2 * width])
             values.append(qkv[2 * width :])
+        keys, values = _shifted(config, arrays.get(at + "attention.shift.mix"), keys, values)
         for t in range(length):
             mixed = np.zeros(width)
             for head in range(config.heads):

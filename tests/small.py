@@ -11,7 +11,7 @@ import fsn
 from fsn.models import FAMILIES, FSN, Coupling, FSNLayer, LanguageModel
 
 ALL_FAMILIES = list(FAMILIES)
-FSN_FAMILIES = [family for family in ALL_FAMILIES if family != "transformer"]
+FSN_FAMILIES = [family for family in ALL_FAMILIES if not family.startswith("transformer")]
 PERIODIC_FAMILIES = ["fsn-mf", "fsn-dissolved", "fsn-torus-swiglu"]
 """The families whose every part reads phases through cosine and sine alone."""
 
@@ -22,7 +22,7 @@ def small(family: str, seed: int = 1, vocab_size: int = 13, **overrides: Any) ->
     Eleven phases unless told otherwise: an odd number, so that nothing can depend on halves.
     """
     overrides.setdefault("layers", 2)
-    if family == "transformer":
+    if family.startswith("transformer"):
         overrides.setdefault("width", 12)
     else:
         overrides.setdefault("k", 11)

@@ -95,7 +95,7 @@ def test_an_unknown_point_is_refused_in_pieces_too(family: str) -> None:
         model.extend(words(), model.new_cache())
 
 
-@pytest.mark.parametrize("family", ["fsn", "fsn-literal", "kuramoto", "transformer"])
+@pytest.mark.parametrize("family", ["fsn", "fsn-literal", "kuramoto", "transformer", "transformer-kvshift"])
 @torch.no_grad()
 def test_padding_in_front_changes_nothing(family: str) -> None:
     """Sequences of different lengths in one batch, each as if it were alone."""
@@ -112,7 +112,7 @@ def test_padding_in_front_changes_nothing(family: str) -> None:
         torch.testing.assert_close(logits[row : row + 1, first:], alone, **CLOSE)
 
 
-@pytest.mark.parametrize("family", ["fsn", "fsn-dissolved", "transformer"])
+@pytest.mark.parametrize("family", ["fsn", "fsn-dissolved", "transformer", "transformer-kvshift"])
 @torch.no_grad()
 def test_what_is_forgotten_leaves_no_trace(family: str) -> None:
     """Above all no successor: the field of the last position kept had one, and gets another."""

@@ -41,7 +41,7 @@ def test_disturbing_the_future_between_layers_changes_no_earlier_state(family: s
     """The same from the inside: noise on later positions of a layer's output reaches no earlier one."""
     model = small(family, layers=3)
     tokens = random_tokens(model, length=T)
-    start = "embedding" if family == "transformer" else "phases"
+    start = "embedding" if family.startswith("transformer") else "phases"
     with torch.no_grad():
         with fsn.record(model, "layers.*.state") as before:
             logits = model(tokens)

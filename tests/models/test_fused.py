@@ -27,7 +27,7 @@ from tests.small import ALL_FAMILIES
 MODELS = "tests.models.fused_models"
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}
 DTYPES = list(TOLERANCE)
-UNSERVED = ["fsn-dissolved", "transformer"]
+UNSERVED = ["fsn-dissolved", "transformer", "transformer-kvshift"]
 SERVED = [family for family in ALL_FAMILIES if family not in UNSERVED]
 CPU = torch.device("cpu")
 
@@ -146,6 +146,7 @@ def test_calls_that_take_the_reference_path(interpreter: Interpreter) -> None:
     [
         {"family": "fsn-dissolved"},
         {"family": "fsn", "dropout_attention": 0.1},
+        {"family": "fsn", "dropout_update": 0.1},
         {"family": "fsn", "dropout_hidden": 0.1, "dtype": "bfloat16"},
         {"family": "fsn", "feedforward": "none"},
     ],
@@ -157,7 +158,9 @@ def test_models_without_kernels_run_as_before(interpreter: Interpreter, case: di
 
 def test_which_presets_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "available", lambda device: True)
-    configs = {family: preset(f"{family}-1m", 205) for family in ALL_FAMILIES if family != "transformer"}
+    configs = {
+        family: preset(f"{family}-1m", 205) for family in ALL_FAMILIES if not family.startswith("transformer")
+    }
     configs["transformer"] = preset("transformer-1m", 205, width=120)
     assert [family for family, config in configs.items() if fused.serves(config, CPU)] == SERVED
     assert not fused.serves(preset("fsn-1m", 3000), CPU)

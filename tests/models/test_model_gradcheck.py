@@ -37,6 +37,7 @@ def test_fsn(family: str) -> None:
 
 def test_transformer() -> None:
     check(small("transformer", vocab_size=4, width=4))
+    check(small("transformer-kvshift", vocab_size=4, width=4))
 
 
 def test_with_dropout_under_a_fixed_key() -> None:

@@ -28,7 +28,7 @@ def agreement(model: LanguageModel, length: int = 9) -> float:
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_every_family_agrees_with_the_oracle(family: str) -> None:
-    width: dict[str, Any] = {"width": 16} if family == "transformer" else {"k": 23}
+    width: dict[str, Any] = {"width": 16} if family.startswith("transformer") else {"k": 23}
     assert agreement(small(family, **width)) < 1e-9
 
 
@@ -44,6 +44,9 @@ def test_every_family_agrees_with_the_oracle(family: str) -> None:
         ("fsn-dissolved", {"bound": "none"}),
         ("fsn-torus-swiglu", {"hidden": 5}),
         ("transformer", {"width": 12, "heads": 3, "hidden": 7}),
+        ("transformer-kvshift", {"width": 12, "heads": 3}),
+        ("transformer", {"width": 16, "heads": 2, "shift": "kv-coordinate"}),
+        ("transformer", {"width": 16, "heads": 2, "shift": "key-offset"}),
     ],
 )
 def test_points_between_the_presets_agree_with_the_oracle(family: str, overrides: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ def test_the_six_totals_of_the_paper(name: str, vocab_size: int, expected: int) 
         ("fsn-mf", 1_011_130),
         ("fsn-positive-gate", 1_011_834),
         ("transformer", 974_845),
+        ("transformer-kvshift", 974_861),
     ],
 )
 def test_totals_of_the_family(family: str, expected: int) -> None:
@@ -158,7 +159,7 @@ def test_the_fsn_is_the_lighter_one_in_the_middle_of_the_ladder(size: str, perce
 
 def test_presets_are_families_times_sizes() -> None:
     assert fsn.presets() == [f"{family}-{size}" for family in FAMILIES for size in SIZES]
-    assert len(fsn.presets()) == 17 * 4
+    assert len(fsn.presets()) == 18 * 4
 
 
 @pytest.mark.parametrize("vocab_size", [205, 97])
@@ -169,7 +170,7 @@ def test_every_preset_builds(name: str, vocab_size: int) -> None:
     assert model.config == preset(name, vocab_size)
     assert model.parameter_count() == count_parameters(model.config)
     family, _, size = name.rpartition("-")
-    if family != "transformer":
+    if not family.startswith("transformer"):
         assert model.get_parameter("embedding.phases").shape == (vocab_size, PHASES[size])
 
 

@@ -55,7 +55,7 @@ def test_choices_differ_under_autocast_and_not_without() -> None:
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_the_state_stays_in_float32(family: str) -> None:
     """Phases accumulate: bfloat16 would lose them. Logits and losses leave as float32 too."""
-    size = {"width": 16} if family == "transformer" else {"k": 16}
+    size = {"width": 16} if family.startswith("transformer") else {"k": 16}
     model = fsn.build(f"{family}-1m", vocab_size=13, layers=2, **size).eval()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), fsn.record(model) as points:
         logits, loss = model(tokens(), targets=tokens())
@@ -69,7 +69,7 @@ def test_the_state_stays_in_float32(family: str) -> None:
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_bfloat16_is_close_to_float32_at_the_start(family: str) -> None:
-    size = {"width": 16} if family == "transformer" else {"k": 16}
+    size = {"width": 16} if family.startswith("transformer") else {"k": 16}
     model = fsn.build(f"{family}-1m", vocab_size=13, layers=2, **size).eval()
     with torch.no_grad():
         plain = model.loss(tokens(), tokens())

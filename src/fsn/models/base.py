@@ -96,7 +96,7 @@ class LanguageModel(nn.Module):
 
     @property
     def uses_dropout(self) -> bool:
-        names = ("dropout", "dropout_hidden", "dropout_attention", "dropout_embedding")
+        names = ("dropout", "dropout_hidden", "dropout_attention", "dropout_update", "dropout_embedding")
         return any(getattr(self.config, name, 0.0) for name in names)
 
     def check_tokens(self, tokens: Tensor, targets: Tensor | None = None) -> None:

@@ -18,6 +18,7 @@ BOUNDS = ("tanh", "none")
 ROUNDING = ("both", "scores", "logits", "none")
 VALUE_GATES = ("signed", "positive")
 TRANSFORMER_INITS = ("pytorch", "normal")
+SHIFTS = ("none", "kv", "kv-coordinate", "key-offset")
 
 
 def _check(condition: bool, sentence: str) -> None:
@@ -112,6 +113,8 @@ class FSNConfig:
     """Readout scale s at the start; None is 1/√k."""
     tau_start: float | None = None
     """Score temperature τ at the start; None is √k."""
+    dropout_update: float = 0.0
+    """On the raw coupling update, before its bound."""
 
     def __post_init__(self) -> None:
         _types(self)
@@ -127,7 +130,7 @@ class FSNConfig:
             self.tau_start is None or self.tau_start > 0,
             f"tau_start is {self.tau_start}; a temperature is positive, leave it out for √k",
         )
-        for name in ("dropout", "dropout_hidden", "dropout_attention"):
+        for name in ("dropout", "dropout_hidden", "dropout_attention", "dropout_update"):
             _rate(name, getattr(self, name))
         for name in ("hidden", "modes", "winding", "register"):
             value = getattr(self, name)
@@ -178,6 +181,10 @@ class TransformerConfig:
     dropout_embedding: float = 0.0
     init: str = "pytorch"
     """``pytorch``: library defaults, embedding N(0, 1). ``normal``: N(0, 0.02²) everywhere."""
+    shift: str = "none"
+    """Mix keys and values with their predecessors': ``kv`` by four scalars a head (KV shifting attention,
+    arXiv:2411.19574), ``kv-coordinate`` by four numbers a coordinate; ``key-offset`` takes the slowly turning half
+    of each key from its predecessor (modded-nanogpt), without parameters."""
 
     def __post_init__(self) -> None:
         _types(self)
@@ -189,6 +196,12 @@ class TransformerConfig:
             f"width is {self.width}; RoPE turns pairs, so take a multiple of {2 * self.heads} (2 × heads)",
         )
         _one_of("init", self.init, TRANSFORMER_INITS)
+        _one_of("shift", self.shift, SHIFTS)
+        _check(
+            self.shift != "key-offset" or self.width % (4 * self.heads) == 0,
+            f"width is {self.width}; shift='key-offset' takes half of the rotary pairs, so take a multiple of "
+            f"{4 * self.heads} (4 × heads)",
+        )
         for name in ("dropout", "dropout_hidden", "dropout_attention", "dropout_embedding"):
             _rate(name, getattr(self, name))
         _check(self.hidden is None or self.hidden >= 1, f"hidden is {self.hidden}; take at least 1")

@@ -43,6 +43,10 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
     "fsn-positive-gate": ({"value_gate": "positive"}, "value gate through softplus: no repulsion"),
     "fsn-shared-kernel": ({"coupling": Coupling(shared=True)}, "one coefficient for all coordinates"),
     "transformer": ({}, "pre-norm, RoPE, SwiGLU, one head"),
+    "transformer-kvshift": (
+        {"shift": "kv"},
+        "the same; keys and values mixed with their predecessors' by four scalars a layer",
+    ),
 }
 
 PAPER_TOTALS = {
@@ -85,13 +89,13 @@ def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config
             "vocab_size is the number of symbols of the corpus; leave it out of the model's fields"
         )
     family, size = _split(name)
-    if family == "transformer":
+    point, _ = FAMILIES[family]
+    if family.startswith("transformer"):
         width = overrides.pop("width", None)
         if width is None:
             width = match_width(TARGETS[size], vocab_size)
-        base: Config = TransformerConfig(vocab_size, width)
+        base: Config = TransformerConfig(vocab_size, width, **point)
     else:
-        point, _ = FAMILIES[family]
         base = FSNConfig(vocab_size, overrides.pop("k", PINNED_K[size]), **point)
     known = {f.name for f in dataclasses.fields(base)}
     if isinstance(base, FSNConfig):

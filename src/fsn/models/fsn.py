@@ -81,7 +81,7 @@ class FSNLayer(nn.Module):
         size = register_size(config)
         self.register = Register(config.k, size) if size else None
         self.wrapped = config.state == "wrapped"
-        self.dropout, self.site = config.dropout, site + 2
+        self.dropout, self.dropout_update, self.site = config.dropout, config.dropout_update, site + 2
 
     @property
     def kernel(self) -> CouplingKernel:
@@ -122,7 +122,8 @@ class FSNLayer(nn.Module):
         key: ops.DropoutKey | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """What follows the coupling, each position by itself."""
-        update = probe("update.bounded", self.attention_bound(probe("update.raw", raw)))
+        raw = ops.dropout(probe("update.raw", raw), self.dropout_update, key, self.site + 1)
+        update = probe("update.bounded", self.attention_bound(raw))
         theta = theta + update
         if self.register is not None and register is not None:
             register = probe("register", register + self.register(update))

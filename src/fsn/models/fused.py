@@ -33,6 +33,7 @@ def serves(config: Config, device: torch.device) -> bool:
         and config.state == "lifted"
         and not config.dropout_attention
         and not config.dropout_hidden
+        and not config.dropout_update
         and config.feedforward != "none"
         and max(config.vocab_size, config.k) <= fused.WIDEST
         and fused.available(device)

@@ -20,7 +20,9 @@ class TransformerLayer(nn.Module):
         site = index * SITES_PER_LAYER
         width = config.width
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = CausalSelfAttention(width, config.heads, config.dropout_attention, site)
+        self.attention = CausalSelfAttention(
+            width, config.heads, config.dropout_attention, site, config.shift
+        )
         self.feedforward_norm = nn.LayerNorm(width)
         hidden = config.hidden or 4 * width
         self.feedforward = SwiGLU(width, hidden, width, 0, config.dropout_hidden, site + 1)

@@ -15,6 +15,50 @@ WIDEST_HEAD = 256
 notes). The paper's transformer has one head, 352 wide at eight million parameters: it gets the plain formula there."""
 
 
+def previous(x: Tensor) -> Tensor:
+    """Each position gets its predecessor's row, the first one zeros: (..., T, d) -> (..., T, d)"""
+    return F.pad(x, (0, 0, 1, 0))[..., :-1, :]
+
+
+class KVShift(nn.Module):
+    """k'_t = a k_t + b k_{t−1},  v'_t = c v_t + d v_{t−1}: the transformer's twin of successor coupling.
+
+    a, b, c, d are scalars of a head, as in KV shifting attention (arXiv:2411.19574), or numbers of a coordinate;
+    all ½ at the start. Keys are mixed before they are turned by their positions.
+    """
+
+    def __init__(self, heads: int, numbers: int) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.full((4, heads, 1, numbers), 0.5))
+
+    def forward(self, k: Tensor, v: Tensor, k_before: Tensor, v_before: Tensor) -> tuple[Tensor, Tensor]:
+        """Four (B, H, T, d/H) -> the mixed keys and values"""
+        a, b, c, d = self.mix.to(k.dtype)
+        return a * k + b * k_before, c * v + d * v_before
+
+
+class KeyOffset(nn.Module):
+    """Half of each key's coordinates, those that turn slowest, come from the predecessor's key.
+
+    What modded-nanogpt calls partial key offset; there these coordinates do not turn at all.
+    """
+
+    def forward(self, k: Tensor, v: Tensor, k_before: Tensor, v_before: Tensor) -> tuple[Tensor, Tensor]:
+        """Four (B, H, T, d/H) -> the mixed keys, and the values as they were"""
+        quarter = k.shape[-1] // 4
+        own, before = k.split(quarter, dim=-1), k_before.split(quarter, dim=-1)
+        return torch.cat((own[0], before[1], own[2], before[3]), dim=-1), v
+
+
+def make_shift(kind: str, heads: int, head: int) -> KVShift | KeyOffset | None:
+    """The shift that ``TransformerConfig.shift`` names."""
+    if kind == "none":
+        return None
+    if kind == "key-offset":
+        return KeyOffset()
+    return KVShift(heads, {"kv": 1, "kv-coordinate": head}[kind])
+
+
 def library_attends(head: int, device: torch.device) -> bool:
     """Whether attention of this width is the library's business on this device."""
     return device.type != "cuda" or head <= WIDEST_HEAD
@@ -28,24 +72,40 @@ class CausalSelfAttention(nn.Module):
 
     rates: Tensor
 
-    def __init__(self, width: int, heads: int, dropout: float, site: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, site: int, shift: str = "none") -> None:
         super().__init__()
         self.heads, self.dropout, self.site = heads, dropout, site
         bound = width**-0.5
         self.qkv = nn.Parameter(torch.empty(3 * width, width).uniform_(-bound, bound))
         self.out = nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
         head = width // heads
+        self.shift = make_shift(shift, heads, head)
         self.register_buffer("rates", ops.rotary_rates(head // 2), persistent=False)
 
     def restore_buffers(self) -> None:
         """Give the rotary rates their values, e.g. where a loader has made a model without any."""
         self.rates.copy_(ops.rotary_rates(len(self.rates)))
 
-    def _split(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)"""
+    def _split(
+        self, x: Tensor, first: int = 0, past: Past | None = None, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)
+
+        With a shift, the first new position's predecessor comes from ``past``; padding is nobody's predecessor.
+        """
         batch, length, width = x.shape
         qkv = (x @ self.qkv.mT).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        if self.shift is not None:
+            if past is None:
+                k_before, v_before = previous(k), previous(v)
+            else:
+                both = torch.cat((k, v), dim=-1)
+                if hidden is not None:
+                    both = both.masked_fill(hidden[:, None, first:, None], 0.0)
+                rows = past["unshifted"].write(first, both.transpose(1, 2)).transpose(1, 2)
+                k_before, v_before = previous(rows)[:, :, first:].chunk(2, dim=-1)
+            k, v = self.shift(k, v, k_before, v_before)
         return ops.rotate_half(q, self.rates, first), ops.rotate_half(k, self.rates, first), v
 
     def forward(self, x: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None) -> Tensor:
@@ -64,7 +124,7 @@ class CausalSelfAttention(nn.Module):
 
         x (B, n, d), hidden (B, first + n) -> (B, n, d)
         """
-        q, k, v = self._split(x, first)
+        q, k, v = self._split(x, first, past, hidden)
         keys = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
         values = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
         mixed = self._mix(q, keys, values, x.dtype, probe, first=first, hidden=hidden)
