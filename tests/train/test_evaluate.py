@@ -108,3 +108,16 @@ def test_products_of_an_evaluation_are_those_asked_for() -> None:
         evaluate(model, Windows(text.valid, 32, 64))
         assert torch.get_float32_matmul_precision() == "high"
     assert set(seen) == {"highest"}
+
+
+def test_the_loss_at_each_position_has_the_mean_over_all_of_them() -> None:
+    text = corpus()
+    model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"])
+    windows = Windows(text.valid, 32, 16)
+    result = evaluate(model, windows, batch_size=5)
+    assert len(result.by_position) == 31
+    assert sum(result.by_position) / 31 == pytest.approx(result.bits, rel=1e-12)
+    batch = windows.gather(torch.arange(len(windows)))
+    with torch.no_grad():
+        last = model.eval().loss(batch[:, :-1], batch[:, 1:])[:, -1].double().mean() / math.log(2)
+    assert result.by_position[-1] == pytest.approx(float(last), rel=1e-5)

@@ -88,6 +88,7 @@ def evaluate(
     device: str = "auto",
     precision: Precision = "fp32",
     batch_size: int | None = None,
+    length: int | None = None,
     as_json: bool = False,
 ) -> None:
     """Evaluate a run on every validation or test window.
@@ -95,6 +96,7 @@ def evaluate(
     For example:
       fsn eval runs/fsn-seed0
       fsn eval runs/fsn-seed0 --split test --as-json
+      fsn eval runs/fsn-seed0 --length 1024 --as-json     (four times the window of training, by position)
 
     Args:
         run: The run folder.
@@ -104,7 +106,8 @@ def evaluate(
         device: auto, cpu, cuda or cuda:1.
         precision: Of the matrix products. Losses are compared in fp32, as validation during training is.
         batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
-        as_json: Print one line of JSON.
+        length: Symbols in a window, half of them the stride; by default the windows of the run's validation.
+        as_json: Print one line of JSON, with the loss at each position of the window.
     """
     from .. import data
     from .evaluate import check_batch_size
@@ -117,7 +120,8 @@ def evaluate(
     where = choose_device(device)
     recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
     text = trained.load_corpus(corpus)
-    windows = data.Windows(getattr(text, split).to(where), recipe.length, recipe.eval_stride)
+    stride = recipe.eval_stride if length is None else max(length // 2, 1)
+    windows = data.Windows(getattr(text, split).to(where), length or recipe.length, stride)
     with numerics(recipe, where):
         result = run_evaluation(
             trained.load_model(which, where),

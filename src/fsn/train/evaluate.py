@@ -36,6 +36,8 @@ class Evaluation:
     windows: int
     predictions: int
     seconds: float
+    by_position: tuple[float, ...] = ()
+    """Mean at each place of the window: entry i has i + 1 symbols before its target."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -74,6 +76,7 @@ def evaluate(
     total, length = len(windows), windows.length
     half = second_half(length)
     sums = torch.zeros(3, dtype=torch.float64, device=device)
+    places = torch.zeros(length - 1, dtype=torch.float64, device=device)
     mine = world.rows(total)
     training = model.training
     model.eval()
@@ -93,9 +96,11 @@ def evaluate(
                 loss = loss.double()
                 sums[0] += loss.sum()
                 sums[1] += loss[:, half:].sum()
+                places += loss.sum(0)
                 if bar is not None:
                     bar.update(len(index))
         all_nats, half_nats, stopped = world.add(sums).tolist()
+        nats_by_place = world.add(places).tolist()
     finally:
         model.train(training)
     if stopped:
@@ -108,6 +113,7 @@ def evaluate(
         windows=total,
         predictions=predictions,
         seconds=seconds,
+        by_position=tuple(nats / math.log(2) / total for nats in nats_by_place),
     )
 
 
