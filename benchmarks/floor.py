@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import torch
 
 from fsn.models import Config, FSNConfig, count_parameters
-from fsn.models.budget import modes_for, register_size, winding_count
 
 FLOAT = 4
 
@@ -73,14 +72,14 @@ def forward_flops(config: Config, batch: int, positions: int, causal: bool = Tru
 
 def _feedforward(config: FSNConfig) -> int:
     """Multiply-adds per token of a feed-forward block, its register included."""
-    k, register = config.k, register_size(config)
+    k, register = config.k, config.register_size
     if config.feedforward == "none":
         return 0
     if config.feedforward in ("swiglu", "torus-swiglu"):
         inputs = k if config.feedforward == "swiglu" else 2 * k
         hidden = config.hidden or 2 * inputs
         return hidden * (2 * inputs + k + register) + 2 * register * k
-    modes, winding = modes_for(config), winding_count(config)
+    modes, winding = config.collective_modes, config.winding_modes
     return modes * (2 * k + 4 * k + 4 * k + register) + 3 * winding * k + 2 * register * k
 
 

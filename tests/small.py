@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import fsn
-from fsn.models import FAMILIES, FSN, Coupling, FSNLayer, LanguageModel
+from fsn import ops
+from fsn.models import FAMILIES, FSN, CouplingLaw, FSNLayer, LanguageModel
 
 ALL_FAMILIES = list(FAMILIES)
 FSN_FAMILIES = [family for family in ALL_FAMILIES if not family.startswith("transformer")]
@@ -49,10 +50,18 @@ def randomise(model: LanguageModel, seed: int = 1) -> None:
             parameter.copy_(noise / parameter.shape[-1] ** 0.5)
 
 
-def law_of(model: LanguageModel) -> Coupling:
+def law_of(model: LanguageModel) -> CouplingLaw:
     """The coupling law of an FSN."""
     assert isinstance(model, FSN)
     return model.config.coupling
+
+
+def scores(
+    theta: Tensor, gate_q: Tensor, gate_k: Tensor, rates: Tensor, tau: Tensor, rounded: bool = True
+) -> Tensor:
+    """Equation 1 from phases and gates: (B, T, k) -> (B, T, T)"""
+    query, keys = (ops.rotary_features(theta, gate, rates) for gate in (gate_q, gate_k))
+    return ops.coherence_scores(query, keys, tau, rounded)
 
 
 def layers_of(model: LanguageModel) -> list[FSNLayer]:

@@ -188,6 +188,7 @@ def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
     from rich.table import Table
 
     from .models import TARGETS, family_table
+    from .paper.values import parameter_totals
 
     for size in sizes:
         if size not in TARGETS:
@@ -196,8 +197,9 @@ def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
     for heading in ("preset", "width", "parameters", "paper"):
         table.add_column(heading, justify="left" if heading == "preset" else "right", no_wrap=True)
     table.add_column("what it is")
+    stated = {f"{family}-{size}": n for (family, size, v), n in parameter_totals().items() if v == vocab_size}
     for row in family_table(vocab_size, sizes):
-        paper = f"{row.paper:,}" if row.paper else ""
+        paper = f"{stated[row.name]:,}" if row.name in stated else ""
         table.add_row(row.name, str(row.width), f"{row.parameters:,}", paper, row.about)
     Console().print(table)
 

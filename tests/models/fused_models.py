@@ -271,7 +271,25 @@ def between_two_steps() -> dict[str, Any]:
     finally:
         embedding.one_hot_kernel = plain
     after = fused.rotary_tables(model, 12)
-    return {"kept": before[0] is after[0] and before[1] is after[1], "made": [trained, evaluated]}
+    return {
+        "kept": [t.data_ptr() for t in before] == [t.data_ptr() for t in after],
+        "made": [trained, evaluated],
+    }
+
+
+def rotary_rows(lengths: list[int]) -> dict[str, Any]:
+    """Tables for many lengths: are they right, does the first stay where it is, how many rows are kept in all?"""
+    from fsn.ops.fused.attention import rotary_table
+
+    model = build("fsn", "cpu", k=9, layers=1)
+    assert isinstance(model, FSN)
+    first, same = fused.rotary_tables(model, lengths[0]), True
+    for length in lengths:
+        found, expected = fused.rotary_tables(model, length), rotary_table(length, fsn.ops.rotary_rates(9))
+        same = same and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    again = fused.rotary_tables(model, lengths[0])
+    rows = sum(cos.shape[0] for cos, _ in model.__dict__["_rotary"].values())
+    return {"same": same, "kept": first[0].data_ptr() == again[0].data_ptr(), "rows": rows}
 
 
 def logits_and_losses(

@@ -8,6 +8,7 @@ from torch import Tensor
 
 import fsn
 from fsn.errors import UserError
+from fsn.nn import Context
 from fsn.nn.past import Rows
 from tests.small import ALL_FAMILIES, small
 
@@ -101,10 +102,10 @@ def test_padding_in_front_changes_nothing(family: str) -> None:
     """Sequences of different lengths in one batch, each as if it were alone."""
     model, tokens = small(family), words()
     padding = torch.tensor([0, 2, 5])
-    hidden = torch.arange(12) < padding[:, None]
+    mask = torch.arange(12) < padding[:, None]
     cache = model.new_cache()
     logits = torch.cat(
-        [model.extend(tokens[:, :9], cache, hidden[:, :9]), model.extend(tokens[:, 9:], cache)], dim=1
+        [model.extend(tokens[:, :9], cache, mask[:, :9]), model.extend(tokens[:, 9:], cache)], dim=1
     )
     assert torch.isfinite(logits).all()
     for row, first in enumerate(padding.tolist()):
@@ -130,11 +131,11 @@ def test_what_is_forgotten_leaves_no_trace(family: str) -> None:
 def test_sequences_can_change_places(family: str) -> None:
     model, tokens = small(family), words()
     order = torch.tensor([2, 0, 0])
-    hidden = torch.zeros(3, 8, dtype=torch.bool)
-    hidden[2, :3] = True
+    padding = torch.zeros(3, 8, dtype=torch.bool)
+    padding[2, :3] = True
     cache, same = model.new_cache(), model.new_cache()
-    model.extend(tokens[:, :8], cache, hidden)
-    model.extend(tokens[order, :8], same, hidden[order])
+    model.extend(tokens[:, :8], cache, padding)
+    model.extend(tokens[order, :8], same, padding[order])
     cache.reorder(order)
     torch.testing.assert_close(model.extend(tokens[:, 8:], cache), model.extend(tokens[:, 8:], same), **CLOSE)
 
@@ -169,7 +170,7 @@ def test_a_failure_leaves_the_cache_as_it_was(family: str, monkeypatch: pytest.M
 
     for begin, end in ((0, 5), (5, 9)):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(last, "extend", fail)
+            patch.setattr(last, "forward", fail)
             model.extend(tokens[:, begin:end], cache)
         assert cache.length == begin
         model.extend(tokens[:, begin:end], cache)
@@ -187,6 +188,15 @@ def test_another_batch_size_is_refused() -> None:
     model.extend(tokens[:1], cache)
     with pytest.raises(ValueError, match="before the first"):
         cache.cut(-1)
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+@torch.no_grad()
+def test_a_padding_mask_needs_no_cache(family: str) -> None:
+    model, tokens = small(family), words()
+    mask = torch.arange(12) < torch.tensor([0, 2, 5])[:, None]
+    expected = model.extend(tokens, model.new_cache(), mask)
+    torch.testing.assert_close(model.compute_logits(tokens, Context(padding=mask)), expected, **CLOSE)
 
 
 def test_a_mask_of_the_wrong_kind_is_refused() -> None:

@@ -8,6 +8,7 @@ error.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import subprocess
@@ -19,7 +20,8 @@ import pytest
 import torch
 
 import fsn
-from fsn.models import FSN, fused, preset
+from fsn import UserError, ops
+from fsn.models import FSN, CouplingLaw, FSNConfig, fused, preset
 from fsn.ops import fused as kernels
 from tests.ops.fused.interpreter import ROOT, Interpreter
 from tests.small import ALL_FAMILIES
@@ -164,6 +166,37 @@ def test_which_presets_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     configs["transformer"] = preset("transformer-1m", 205, width=120)
     assert [family for family, config in configs.items() if fused.serves(config, CPU)] == SERVED
     assert not fused.serves(preset("fsn-1m", 3000), CPU)
+
+
+def test_every_field_of_a_config_is_considered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field that nobody has thought about is not served, whatever its value."""
+    monkeypatch.setattr(kernels, "available", lambda device: True)
+    for kind, table in ((FSNConfig, fused.MODEL), (CouplingLaw, fused.LAW)):
+        names = [f.name for f in dataclasses.fields(kind)]
+        assert set(names) == set(table)
+        for name in names:
+            with monkeypatch.context() as patch:
+                patch.delitem(table, name)  # type: ignore[arg-type]
+                assert not fused.serves(FSNConfig(205), CPU), name
+    assert fused.serves(FSNConfig(205), CPU)
+
+
+def test_an_unknown_law_is_refused_and_never_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "available", lambda device: True)
+    with pytest.raises(UserError, match="frame is 'moving'"):
+        CouplingLaw(frame="moving")
+    law = CouplingLaw()
+    object.__setattr__(law, "frame", "moving")  # as if a frame had been added to the law alone
+    assert not fused.serves(FSNConfig(205, coupling=law), CPU)
+    attention = torch.eye(3)[None]
+    with pytest.raises(UserError, match="frame is 'moving'"):
+        ops.drift(attention, None, None, "moving")
+
+
+def test_rotary_tables_of_many_lengths_take_the_room_of_two(interpreter: Interpreter) -> None:
+    found = interpreter(f"{MODELS}:rotary_rows", lengths=[3, 40, 100, 5, 99, 33, 200, 17, 64, 65, 129])
+    assert found["same"] and found["kept"]
+    assert found["rows"] < 2 * 256
 
 
 def test_off_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_the_register_accumulates_a_projection() -> None:
     assert isinstance(model, FSN)
     layer = layers_of(model)[0]
     with torch.no_grad(), fsn.record(model) as points:
-        _, after = layer(theta, start, model.gates, model.tau, model.probe)
+        _, after = layer(theta, start, model.gates, model.tau, nn.Context(model.probe))
     moved = points["update.bounded"] + points["feedforward.bounded"]
     torch.testing.assert_close(after, start + moved @ layer.get_parameter("register.weight").mT)
 

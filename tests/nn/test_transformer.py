@@ -16,7 +16,7 @@ def test_the_plain_formula_is_what_the_library_computes(heads: int, monkeypatch:
     x = torch.randn(2, 9, 24, dtype=torch.float64)
     results = []
     for answer in (True, False):
-        monkeypatch.setattr(module, "library_attends", lambda head, device, answer=answer: answer)
+        monkeypatch.setattr(module, "torch_attends", lambda head, device, answer=answer: answer)
         out = attention(x)
         results.append((out, *torch.autograd.grad(out.square().sum(), list(attention.parameters()))))
     for library, plain in zip(*results, strict=True):
@@ -25,6 +25,6 @@ def test_the_plain_formula_is_what_the_library_computes(heads: int, monkeypatch:
 
 def test_wide_heads_on_a_gpu_are_not_left_to_slow_kernels() -> None:
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert module.library_attends(120, gpu) and module.library_attends(256, gpu)
-    assert not module.library_attends(352, gpu)
-    assert module.library_attends(352, cpu)
+    assert module.torch_attends(120, gpu) and module.torch_attends(256, gpu)
+    assert not module.torch_attends(352, gpu)
+    assert module.torch_attends(352, cpu)

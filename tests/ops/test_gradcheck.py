@@ -12,6 +12,7 @@ from torch.autograd import gradcheck
 
 from fsn import ops
 from fsn.ops import DropoutKey, Pair
+from tests import small
 
 B, T, K, N, H, W, V = 2, 4, 3, 3, 2, 2, 5
 
@@ -36,7 +37,7 @@ def test_gates() -> None:
 def test_scores() -> None:
     rates, tau = ops.rotary_rates(K), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     theta, query, key = (normal(B, T, K) for _ in range(3))
-    check(lambda x, q, k, t: ops.coherence_scores(x, q, k, rates, t), theta, query, key, tau)
+    check(lambda x, q, k, t: small.scores(x, q, k, rates, t), theta, query, key, tau)
     check(lambda x, g: ops.rotary_features(x, g, rates, first=3), normal(B, T, K), normal(B, T, K))
     check(lambda x: ops.rotate_half(x, ops.rotary_rates(2)), normal(B, T, 4))
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fsn import ops
 from fsn.ops import Pair
+from tests import small
 
 B, T, K, N = 2, 16, 12, 3
 
@@ -44,7 +45,7 @@ def test_scores_and_coherences_come_out_in_float32(rounded: bool) -> None:
     theta, gate, prototypes = torch.randn(B, T, K), torch.rand(B, T, K), torch.randn(7, K)
     one = torch.ones(())
     with autocast():
-        scores = ops.coherence_scores(theta, gate, gate, ops.rotary_rates(K), one, rounded)
+        scores = small.scores(theta, gate, gate, ops.rotary_rates(K), one, rounded)
         coherences = ops.coherences(theta, prototypes, rounded)
     assert scores.dtype == coherences.dtype == torch.float32
     assert is_bfloat16(scores) == is_bfloat16(coherences) == rounded

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fsn import ops
+from tests import small
 
 EXACT: dict[str, Any] = {"rtol": 0.0, "atol": 1e-12}
 B, T, K = 2, 6, 5
@@ -22,7 +23,7 @@ def test_scores_are_gated_coherences_with_a_rotary_drift() -> None:
     """Equation 1, one entry at a time."""
     theta, gate_q, gate_k = normal(B, T, K, scale=3.0), normal(B, T, K), normal(B, T, K)
     rates, tau = ops.rotary_rates(K), torch.tensor(1.7, dtype=torch.float64)
-    scores = ops.coherence_scores(theta, gate_q, gate_k, rates, tau)
+    scores = small.scores(theta, gate_q, gate_k, rates, tau)
     for t in range(T):
         for u in range(T):
             angle = (
@@ -36,7 +37,7 @@ def test_scores_depend_on_distance_alone() -> None:
     """Equal phases and gates: s_tu is a function of t − u, largest on the diagonal."""
     theta, gate = torch.zeros(1, T, K, dtype=torch.float64), torch.ones(1, T, K, dtype=torch.float64)
     one = torch.ones((), dtype=torch.float64)
-    scores = ops.coherence_scores(theta, gate, gate, ops.rotary_rates(K), one)[0]
+    scores = small.scores(theta, gate, gate, ops.rotary_rates(K), one)[0]
     for d in range(T):
         band = scores.diagonal(-d)
         torch.testing.assert_close(band, band[:1].expand_as(band), **EXACT)
@@ -49,8 +50,8 @@ def test_scores_do_not_see_whole_turns() -> None:
     rates, tau = ops.rotary_rates(K), torch.tensor(0.9, dtype=torch.float64)
     turned = theta + 2 * math.pi * torch.randint(-2, 3, theta.shape).double()
     torch.testing.assert_close(
-        ops.coherence_scores(turned, gate_q, gate_k, rates, tau),
-        ops.coherence_scores(theta, gate_q, gate_k, rates, tau),
+        small.scores(turned, gate_q, gate_k, rates, tau),
+        small.scores(theta, gate_q, gate_k, rates, tau),
         **EXACT,
     )
 

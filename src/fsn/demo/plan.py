@@ -18,7 +18,7 @@ from fsn.data import Corpus, Windows
 from fsn.demo.exercise import exercise_text
 from fsn.errors import UserError
 from fsn.io import write_text_atomic
-from fsn.models import TransformerConfig, count_parameters, preset
+from fsn.models import TransformerConfig, count_parameters, match_width, preset
 from fsn.train import Recipe
 from fsn.train.sweep import Job
 
@@ -99,14 +99,7 @@ def steps_for(minutes: float) -> int:
 
 def matched_width(parameters: int, vocab_size: int, layers: int) -> int:
     """The transformer's width, an even number, whose total lands nearest ``parameters``."""
-
-    def total(width: int) -> int:
-        return count_parameters(TransformerConfig(vocab_size, width, layers=layers))
-
-    width = 2
-    while total(width + 2) <= parameters:
-        width += 2
-    return min((width, width + 2), key=lambda w: abs(total(w) - parameters))
+    return match_width(parameters, lambda w: TransformerConfig(vocab_size, w, layers=layers), step=2)
 
 
 def make_plan(corpus: Corpus, name: str, out: Path, steps: int, seed: int = 0) -> Plan:

@@ -25,22 +25,22 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from fsn.checks import check_choice
 from fsn.errors import UserError
 from fsn.measure.losses import evaluating
 from fsn.measure.tables import Table
 from fsn.models import build_from_config
 from fsn.nn import CouplingKernel, record
+from fsn.ops import FRAMES
 from fsn.train.run import Run
 
 FIELDS = ("present", "successor")
-FRAMES = ("rest", "co-rotating")
 Array = NDArray[np.float64]
 
 
 def coupling_function(coefficients: NDArray[np.complexfloating], delta: Array, frame: str = "rest") -> Array:
     """f(Δ) of coefficients (…, N, k), averaged over the k coordinates: (…, len(delta))."""
-    if frame not in FRAMES:
-        raise UserError(f"There is no frame {frame!r}; choose rest or co-rotating.")
+    check_choice("frame", frame, FRAMES)
     mean = np.asarray(coefficients, dtype=np.complex128).mean(axis=-1)  # (…, N)
     n = np.arange(1, mean.shape[-1] + 1)
     f = mean.real @ np.sin(np.outer(n, delta)) + mean.imag @ np.cos(np.outer(n, delta))

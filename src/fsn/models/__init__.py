@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from ..ops import CouplingLaw
 from . import fused
 from .base import LanguageModel
-from .budget import PINNED_K, TARGETS, count_parameters, match_width
 from .config import (
     Config,
-    Coupling,
     FSNConfig,
     TransformerConfig,
     config_from_dict,
-    config_from_yaml,
     config_to_dict,
-    config_to_yaml,
 )
 from .family import (
     FAMILIES,
-    PAPER_TOTALS,
+    PINNED_K,
+    TARGETS,
     FamilyRow,
     build,
     build_from_config,
+    count_parameters,
     family_table,
+    match_width,
     preset,
     preset_with,
     presets,
@@ -32,11 +32,10 @@ from .transformer import Transformer
 __all__ = [
     "FAMILIES",
     "FSN",
-    "PAPER_TOTALS",
     "PINNED_K",
     "TARGETS",
     "Config",
-    "Coupling",
+    "CouplingLaw",
     "FSNConfig",
     "FSNLayer",
     "FamilyRow",
@@ -46,9 +45,7 @@ __all__ = [
     "build",
     "build_from_config",
     "config_from_dict",
-    "config_from_yaml",
     "config_to_dict",
-    "config_to_yaml",
     "count_parameters",
     "family_table",
     "fused",

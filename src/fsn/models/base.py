@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from .. import ops
 from ..errors import UserError
-from ..nn import NO_PROBE, Cache, Probe
+from ..nn import NO_PROBE, Cache, Context, Probe
 from .config import Config
+
+SITES_PER_LAYER = 4
+"""Places in a layer that dropout tells apart."""
 
 
 class LanguageModel(nn.Module):
@@ -19,8 +22,12 @@ class LanguageModel(nn.Module):
     config: Config
     probe: Probe = NO_PROBE
 
-    def compute_logits(self, tokens: Tensor, key: ops.DropoutKey | None, probe: Probe) -> Tensor:
+    def compute_logits(self, tokens: Tensor, context: Context) -> Tensor:
+        """tokens (B, T) -> logits (B, T, V)"""
         raise NotImplementedError
+
+    def compute_loss(self, tokens: Tensor, targets: Tensor, context: Context) -> Tensor:
+        return ops.cross_entropy(self.compute_logits(tokens, context), targets)
 
     @overload
     def forward(
@@ -37,7 +44,7 @@ class LanguageModel(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """tokens (B, T) int64 -> logits (B, T, V) float32, and with targets also the losses (B, T) in nats."""
         self.check_tokens(tokens, targets)
-        logits = self.compute_logits(tokens, self._key(tokens, dropout_key), self.probe)
+        logits = self.compute_logits(tokens, self._context(tokens, dropout_key))
         if targets is None:
             return logits
         return logits, ops.cross_entropy(logits, targets)
@@ -48,29 +55,27 @@ class LanguageModel(nn.Module):
         tokens, targets (B, T) -> (B, T) float32
         """
         self.check_tokens(tokens, targets)
-        return self.compute_loss(tokens, targets, self._key(tokens, dropout_key))
-
-    def compute_loss(self, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
-        return ops.cross_entropy(self.compute_logits(tokens, key, self.probe), targets)
+        return self.compute_loss(tokens, targets, self._context(tokens, dropout_key))
 
     def new_cache(self) -> Cache:
         """An empty memory for :meth:`extend`."""
         return Cache(self.config.layers)
 
-    def extend(self, tokens: Tensor, cache: Cache, hidden: Tensor | None = None) -> Tensor:
+    def extend(self, tokens: Tensor, cache: Cache, padding: Tensor | None = None) -> Tensor:
         """Read on: tokens that follow what ``cache`` has seen, any number of them, and their logits.
 
         For reading: no dropout, the reference path (a few positions at a time leave kernels nothing to win), and
-        gradients only through a sequence read in one piece. ``hidden`` marks new positions that are padding in front of
-        a sequence: nobody looks at them, and their own logits mean nothing. Positions only enter as distances, so
-        such padding changes nothing. If the call fails the cache is as it was. Probes see the new positions.
+        gradients only through a sequence read in one piece. ``padding`` is true for new positions that are padding in
+        front of a sequence: no other position looks at them, and their own logits mean nothing. Positions only enter as
+        distances, so such padding changes nothing. If the call fails the cache is as it was. Probes see the new
+        positions.
 
-        tokens (B, n), hidden (B, n) bool -> logits (B, n, V)
+        tokens (B, n), padding (B, n) bool -> logits (B, n, V)
         """
         self.check_tokens(tokens)
-        if hidden is not None and (hidden.shape != tokens.shape or hidden.dtype != torch.bool):
+        if padding is not None and (padding.shape != tokens.shape or padding.dtype != torch.bool):
             raise UserError(
-                f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}; it marks tokens: "
+                f"padding is {padding.dtype} of shape {tuple(padding.shape)}; it marks tokens: "
                 f"make it bool of shape {tuple(tokens.shape)}"
             )
         if cache.batch not in (None, tokens.shape[0]):
@@ -79,20 +84,21 @@ class LanguageModel(nn.Module):
                 "or choose sequences with cache.reorder"
             )
         first = cache.length
-        cache.grow(tokens, hidden)
+        cache.grow(tokens, padding)
+        context = Context(self.probe, cache=cache, first=first, padding=cache.padding)
         try:
-            return self.compute_extension(tokens, cache, first, self.probe)
+            return self.compute_logits(tokens, context)
         except BaseException:
             cache.cut(first)
             raise
 
-    def compute_extension(self, tokens: Tensor, cache: Cache, first: int, probe: Probe) -> Tensor:
-        raise NotImplementedError
-
-    def _key(self, tokens: Tensor, key: ops.DropoutKey | None) -> ops.DropoutKey | None:
+    def _context(self, tokens: Tensor, dropout_key: ops.DropoutKey | None) -> Context:
+        """A sequence read whole; in training mode, a dropout key is drawn where none is given."""
         if not self.training or not self.uses_dropout:
-            return None
-        return key if key is not None else ops.DropoutKey.draw(tokens.device)
+            dropout_key = None
+        elif dropout_key is None:
+            dropout_key = ops.DropoutKey.draw(tokens.device)
+        return Context(self.probe, dropout_key)
 
     @property
     def uses_dropout(self) -> bool:

@@ -1,16 +1,13 @@
-"""Configurations: frozen, validated when built, round-trip through plain dicts and YAML."""
+"""Configurations: frozen, validated when built, round-trip through plain dicts."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from ..errors import UserError
-from ..ops import FRAMES
+from ..checks import check, check_choice, check_types, construct
+from ..ops import CouplingLaw
 
 FEEDFORWARD = ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding", "none")
 STATES = ("lifted", "wrapped")
@@ -19,62 +16,12 @@ ROUNDING = ("both", "scores", "logits", "none")
 VALUE_GATES = ("signed", "positive")
 TRANSFORMER_INITS = ("pytorch", "normal")
 SHIFTS = ("none", "kv", "kv-coordinate", "key-offset")
-
-
-def _check(condition: bool, sentence: str) -> None:
-    if not condition:
-        raise UserError(sentence)
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    _check(value in choices, f"{name} is {value!r}; choose one of {', '.join(choices)}")
-
-
-def _types(config: Any) -> None:
-    """Every field holds what it is declared to hold; a YAML file may hold anything."""
-    for f in dataclasses.fields(config):
-        value, declared = getattr(config, f.name), str(f.type).split(" | ")
-        kind = "None" if value is None else type(value).__name__
-        fits = kind in declared or (kind == "int" and "float" in declared)
-        _check(fits, f"{f.name} is {value!r}; it takes {' or '.join(declared)}")
-        _check(kind != "float" or math.isfinite(value), f"{f.name} is {value}; it takes a finite number")
+SMALL_SHARE = 11
+"""Registers and winding modes are k // 11: 16 at k = 176, small against k at every rung."""
 
 
 def _rate(name: str, value: float) -> None:
-    _check(0.0 <= value < 1.0, f"{name} is {value}; a dropout rate lies in [0, 1)")
-
-
-@dataclass(frozen=True)
-class Coupling:
-    """The coupling law: which terms of equation 2 exist, and how they start."""
-
-    harmonics: int = 3
-    """N, the number of harmonics."""
-    present: bool = True
-    """Couple to the attended token itself (w0)."""
-    delay: bool = True
-    """Couple to the attended token's successor (w1)."""
-    phases: bool = True
-    """Complex coefficients, that is, static frustration angles."""
-    frame: str = "co-rotating"
-    """``co-rotating`` removes the uniform rotation, ``rest`` is equation 2 as written."""
-    noise: float = 0.05
-    """Standard deviation of the imaginary parts at the start."""
-    learned: bool = True
-    """False freezes the coefficients at their start and takes them out of the parameter count."""
-    shared: bool = False
-    """One coefficient per harmonic for all coordinates."""
-
-    def __post_init__(self) -> None:
-        _types(self)
-        _check(self.harmonics >= 1, f"harmonics is {self.harmonics}; take at least 1")
-        _check(self.present or self.delay, "present and delay are both off; a coupling law needs one of them")
-        _one_of("frame", self.frame, FRAMES)
-        _check(self.noise >= 0, f"noise is {self.noise}; a standard deviation is not negative")
-        _check(
-            self.learned or not self.phases,
-            "a kernel that is not learned cannot have phases; set phases=False or learned=True",
-        )
+    check(0.0 <= value < 1.0, f"{name} is {value}; a dropout rate lies in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -84,7 +31,7 @@ class FSNConfig:
     vocab_size: int
     k: int = 176
     layers: int = 4
-    coupling: Coupling = field(default_factory=Coupling)
+    coupling: CouplingLaw = field(default_factory=CouplingLaw)
     feedforward: str = "swiglu"
     """swiglu, torus-swiglu (reads cos θ and sin θ), mean-field, mean-field-winding, none."""
     state: str = "lifted"
@@ -117,16 +64,16 @@ class FSNConfig:
     """On the raw coupling update, before its bound."""
 
     def __post_init__(self) -> None:
-        _types(self)
-        _check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
-        _check(self.k >= 1, f"k is {self.k}; take at least 1 phase")
-        _check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
-        _one_of("feedforward", self.feedforward, FEEDFORWARD)
-        _one_of("state", self.state, STATES)
-        _one_of("bound", self.bound, BOUNDS)
-        _one_of("value_gate", self.value_gate, VALUE_GATES)
-        _one_of("rounding", self.rounding, ROUNDING)
-        _check(
+        check_types(self)
+        check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
+        check(self.k >= 1, f"k is {self.k}; take at least 1 phase")
+        check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
+        check_choice("feedforward", self.feedforward, FEEDFORWARD)
+        check_choice("state", self.state, STATES)
+        check_choice("bound", self.bound, BOUNDS)
+        check_choice("value_gate", self.value_gate, VALUE_GATES)
+        check_choice("rounding", self.rounding, ROUNDING)
+        check(
             self.tau_start is None or self.tau_start > 0,
             f"tau_start is {self.tau_start}; a temperature is positive, leave it out for √k",
         )
@@ -134,33 +81,68 @@ class FSNConfig:
             _rate(name, getattr(self, name))
         for name in ("hidden", "modes", "winding", "register"):
             value = getattr(self, name)
-            _check(value is None or value >= 1, f"{name} is {value}; take at least 1, or None to derive it")
+            check(value is None or value >= 1, f"{name} is {value}; take at least 1, or None to derive it")
         gated = self.feedforward in ("swiglu", "torus-swiglu")
-        _check(
+        check(
             not self.dropout_hidden or gated,
             f"dropout_hidden acts on a SwiGLU's hidden layer; feedforward {self.feedforward!r} has none, set it to 0",
         )
-        _check(
+        check(
             self.hidden is None or gated,
             f"hidden is for SwiGLU blocks; leave it out with {self.feedforward!r}",
         )
         modal = self.feedforward.startswith("mean-field")
-        _check(
+        check(
             self.modes is None or modal,
             f"modes is for mean-field blocks; leave it out with {self.feedforward!r}",
         )
-        _check(
+        check(
             self.winding is None or self.feedforward == "mean-field-winding",
             "winding is for feedforward='mean-field-winding'; leave it out otherwise",
         )
-        _check(
+        check(
             self.state == "wrapped" or self.register is None,
             "a register belongs to state='wrapped'; leave register out for the lifted state",
         )
-        _check(
+        check(
             self.state == "lifted" or self.feedforward != "none",
             "with state='wrapped' the register is read by the feed-forward block; choose one other than 'none'",
         )
+
+    @property
+    def hidden_width(self) -> int:
+        """h of the SwiGLU."""
+        return self.hidden or (4 if self.feedforward == "torus-swiglu" else 2) * self.k
+
+    @property
+    def register_size(self) -> int:
+        """m of the wrapped state; 0 for the lifted one."""
+        return 0 if self.state == "lifted" else self.register or max(1, self.k // SMALL_SHARE)
+
+    @property
+    def winding_modes(self) -> int:
+        """W real modes that read the lifted phases; 0 unless the block is mean-field-winding."""
+        winds = self.feedforward == "mean-field-winding"
+        return (self.winding or max(1, self.k // SMALL_SHARE)) if winds else 0
+
+    @property
+    def collective_modes(self) -> int:
+        """H such that the block, with its winding modes and register, costs what SwiGLU with h = 2k costs.
+
+            H (6k + 1 + m) + W (3k + 1) + m k  ≈  6k² + 2k
+
+        At k = 176 the plain block gets 176 modes: 186,032 parameters against 186,208.
+        """
+        if self.modes is not None:
+            return self.modes
+        k, m, w = self.k, self.register_size, self.winding_modes
+        budget = swiglu_parameters(k, 2 * k) - w * (3 * k + 1) - m * k
+        return max(1, round(budget / (6 * k + 1 + m)))
+
+
+def swiglu_parameters(k: int, hidden: int) -> int:
+    """Gate, up and down projection, and the gate's bias."""
+    return 3 * k * hidden + hidden
 
 
 @dataclass(frozen=True)
@@ -180,31 +162,31 @@ class TransformerConfig:
     """On the attention weights and, as in GPT-2, on the attention output."""
     dropout_embedding: float = 0.0
     init: str = "pytorch"
-    """``pytorch``: library defaults, embedding N(0, 1). ``normal``: N(0, 0.02²) everywhere."""
+    """``pytorch``: PyTorch's defaults, embedding N(0, 1). ``normal``: N(0, 0.02²) everywhere."""
     shift: str = "none"
     """Mix keys and values with their predecessors': ``kv`` by four scalars a head (KV shifting attention,
     arXiv:2411.19574), ``kv-coordinate`` by four numbers a coordinate; ``key-offset`` takes the slowly turning half
     of each key from its predecessor (modded-nanogpt), without parameters."""
 
     def __post_init__(self) -> None:
-        _types(self)
-        _check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
-        _check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
-        _check(self.heads >= 1, f"heads is {self.heads}; take at least 1")
-        _check(
+        check_types(self)
+        check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
+        check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
+        check(self.heads >= 1, f"heads is {self.heads}; take at least 1")
+        check(
             self.width >= 1 and self.width % (2 * self.heads) == 0,
             f"width is {self.width}; RoPE turns pairs, so take a multiple of {2 * self.heads} (2 × heads)",
         )
-        _one_of("init", self.init, TRANSFORMER_INITS)
-        _one_of("shift", self.shift, SHIFTS)
-        _check(
+        check_choice("init", self.init, TRANSFORMER_INITS)
+        check_choice("shift", self.shift, SHIFTS)
+        check(
             self.shift != "key-offset" or self.width % (4 * self.heads) == 0,
             f"width is {self.width}; shift='key-offset' takes half of the rotary pairs, so take a multiple of "
             f"{4 * self.heads} (4 × heads)",
         )
         for name in ("dropout", "dropout_hidden", "dropout_attention", "dropout_embedding"):
             _rate(name, getattr(self, name))
-        _check(self.hidden is None or self.hidden >= 1, f"hidden is {self.hidden}; take at least 1")
+        check(self.hidden is None or self.hidden >= 1, f"hidden is {self.hidden}; take at least 1")
 
 
 Config = FSNConfig | TransformerConfig
@@ -224,32 +206,9 @@ def config_from_dict(values: dict[str, Any]) -> Config:
     """The inverse of :func:`config_to_dict`; unknown fields are errors that name the known ones."""
     rest = dict(values)
     kind = rest.pop("kind", None)
-    _check(kind in _KINDS, f"the model's kind is {kind!r}; choose one of {', '.join(_KINDS)}")
+    check(kind in _KINDS, f"the model's kind is {kind!r}; choose one of {', '.join(_KINDS)}")
     assert isinstance(kind, str)
     if isinstance(rest.get("coupling"), dict):
-        rest["coupling"] = _construct(Coupling, rest["coupling"])
-    return _construct(_KINDS[kind], rest)
-
-
-def _construct(cls: Any, values: dict[str, Any]) -> Any:
-    known = {f.name for f in dataclasses.fields(cls)}
-    for name in values:
-        _check(name in known, f"{cls.__name__} has no field {name!r}; it has {', '.join(sorted(known))}")
-    needed = {f.name for f in dataclasses.fields(cls) if _required(f)}
-    missing = needed - set(values)
-    _check(not missing, f"{cls.__name__} needs {', '.join(sorted(missing))}; add it")
-    return cls(**values)
-
-
-def _required(f: dataclasses.Field[Any]) -> bool:
-    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-
-
-def config_to_yaml(config: Config) -> str:
-    return yaml.safe_dump(config_to_dict(config), sort_keys=False)
-
-
-def config_from_yaml(text: str) -> Config:
-    values = yaml.safe_load(text)
-    _check(isinstance(values, dict), "the YAML text holds no mapping; write one field per line")
-    return config_from_dict(values)
+        rest["coupling"] = construct(CouplingLaw, rest["coupling"])
+    config: Config = construct(_KINDS[kind], rest)
+    return config

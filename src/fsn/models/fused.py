@@ -6,88 +6,120 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from .. import ops
-from ..nn import CouplingKernel, MeanField, SwiGLU
+from ..nn import PLAIN, Context, CouplingKernel, MeanField, SwiGLU
 from ..ops import fused
 from .config import Config, FSNConfig
 
 if TYPE_CHECKING:
-    from ..ops.fused.attention import Coefficients, Law
+    from ..ops.fused.attention import Coefficients
     from ..ops.fused.common import Aside
     from .fsn import FSN, FSNLayer
 
 
+def _any(value: Any) -> bool:
+    return True
+
+
+def _none(value: Any) -> bool:
+    return not value
+
+
+def _fits(value: int) -> bool:
+    return value <= fused.WIDEST
+
+
+def _one_of(*choices: Any) -> Callable[[Any], bool]:
+    return lambda value: value in choices
+
+
+LAW: Mapping[str, Callable[[Any], bool]] = {
+    "harmonics": _any,
+    "present": _any,
+    "delay": _any,
+    "phases": _any,
+    "frame": _one_of("co-rotating", "rest"),
+    "noise": _any,
+    "learned": _any,
+    "shared": _any,
+}
+"""For every field of a coupling law, which values the kernels compute."""
+MODEL: Mapping[str, Callable[[Any], bool]] = {
+    "vocab_size": _fits,
+    "k": _fits,
+    "layers": _any,
+    "coupling": lambda law: _allowed(law, LAW),
+    "feedforward": _one_of("swiglu", "torus-swiglu", "mean-field", "mean-field-winding"),
+    "state": _one_of("lifted"),
+    "bound": _one_of("tanh", "none"),
+    "value_gate": _one_of("signed", "positive"),
+    "hidden": _any,
+    "modes": _any,
+    "winding": _any,
+    "register": _none,
+    "dropout": _any,
+    "dropout_hidden": _none,
+    "dropout_attention": _none,
+    "rounding": _one_of("both", "scores", "logits", "none"),
+    "readout_start": _any,
+    "tau_start": _any,
+    "dropout_update": _none,
+}
+"""The same for every field of an FSN's config."""
+
+
+def _allowed(config: Any, table: Mapping[str, Callable[[Any], bool]]) -> bool:
+    """Whether every field is in the table with this value: a field that is not there has no kernels yet."""
+    fields = (f.name for f in dataclasses.fields(config))
+    return all(name in table and table[name](getattr(config, name)) for name in fields)
+
+
 def serves(config: Config, device: torch.device) -> bool:
-    """Whether a model of this config runs fused on this device.
+    """Whether a model of this config runs fused on this device; everything else is the reference's."""
+    return isinstance(config, FSNConfig) and _allowed(config, MODEL) and fused.available(device)
 
-    Kernels exist for lifted states without dropout on attention or hidden layer; everything else is the reference's.
-    """
+
+def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
+    """Whether this call runs fused: whole sequences without padding, neither probed nor compiled, in float32 or
+    bfloat16 autocast."""
     return (
-        isinstance(config, FSNConfig)
-        and config.state == "lifted"
-        and not config.dropout_attention
-        and not config.dropout_hidden
-        and not config.dropout_update
-        and config.feedforward != "none"
-        and max(config.vocab_size, config.k) <= fused.WIDEST
-        and fused.available(device)
-    )
-
-
-def applies(model: FSN, tokens: Tensor) -> bool:
-    """Whether this call runs fused: not while probed or compiled, and only in float32 or bfloat16 autocast."""
-    return (
-        not model.probe.active
+        not (model.probe.active or context.probe.active)
+        and context.cache is None
+        and context.padding is None
         and not torch.compiler.is_compiling()
         and serves(model.config, tokens.device)
         and fused.compute_dtype(model.embedding.phases) is not None
     )
 
 
-@dataclass
+@dataclasses.dataclass
 class Pass:
     """What one pass through the stack shares between layers."""
 
     model: FSN
     length: int
     dtype: torch.dtype
-    key: ops.DropoutKey | None
+    dropout_key: ops.DropoutKey | None
     rotary: tuple[Tensor, Tensor]
     gates: Tensor
     """Gate weights and biases, packed once for all layers."""
     blocks: list[tuple[Tensor, Tensor] | None]
     """Packed weights of SwiGLU or of collective modes by layer; None where the block is another one."""
-    kernels: list[tuple[Law, Coefficients]]
-    """The coupling law and its coefficients by layer."""
+    coefficients: list[Coefficients]
+    """Of the coupling law, by layer."""
     prototypes: Tensor
     """The readout's packed prototypes."""
     packing: Aside
-    """Where kernels (but the first), blocks and prototypes are made: to be joined before they are read."""
+    """Where coefficients (but the first), blocks and prototypes are made: to be joined before they are read."""
     keep: bool
     """What the backward pass could make again is kept for it: there is room."""
-
-
-def law_of(model: FSN, layer: FSNLayer) -> Law:
-    from ..ops.fused.attention import Law
-
-    kernel = layer.kernel
-    w0, w1 = kernel.w0, kernel.w1
-    return Law(
-        kernel.spec.harmonics,
-        w0 is not None,
-        w0 is not None and w0.im is not None,
-        w1 is not None,
-        w1 is not None and w1.im is not None,
-        kernel.spec.frame,
-        layer.coupling.round_scores,
-        2 if model.config.value_gate == "positive" else 1,
-    )
 
 
 def parts_of(kernel: CouplingKernel) -> list[Tensor | None]:
@@ -114,7 +146,9 @@ def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor] | 
     return None
 
 
-def prepare(model: FSN, batch: int, length: int, dtype: torch.dtype, key: ops.DropoutKey | None) -> Pass:
+def prepare(
+    model: FSN, batch: int, length: int, dtype: torch.dtype, dropout_key: ops.DropoutKey | None
+) -> Pass:
     """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
     from ..ops.fused.attention import pack_gates, stack
     from ..ops.fused.common import Aside
@@ -123,18 +157,20 @@ def prepare(model: FSN, batch: int, length: int, dtype: torch.dtype, key: ops.Dr
 
     with torch.no_grad():
         gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
-    kernels = []
+    law, k = model.config.coupling, model.config.k
     aside = Aside(model.tau.device, "packing")
-    for i, layer in enumerate(model.stack):
-        law = law_of(model, layer)
-        made = stack(law, model.config.k, *parts_of(layer.kernel), aside=aside if i else None)
-        kernels.append((law, made))
+    coefficients = [
+        stack(law, k, *parts_of(layer.kernel), aside=aside if i else None)
+        for i, layer in enumerate(model.stack)
+    ]
     with torch.no_grad(), aside:
         blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
         prototypes = pack_prototypes(model.readout.prototypes, dtype)
     rotary = rotary_tables(model, length)
     keep = fields_size(model, batch, length, dtype) <= KEPT
-    return Pass(model, length, dtype, key, rotary, gates, blocks, kernels, prototypes, aside, keep)
+    return Pass(
+        model, length, dtype, dropout_key, rotary, gates, blocks, coefficients, prototypes, aside, keep
+    )
 
 
 def fields_size(model: FSN, batch: int, length: int, dtype: torch.dtype) -> int:
@@ -142,11 +178,12 @@ def fields_size(model: FSN, batch: int, length: int, dtype: torch.dtype) -> int:
     from ..ops.fused.common import padded, round_up
     from ..ops.fused.tiles import BLOCK
 
-    numbers = sum(2 * layer.kernel.spec.harmonics * padded(model.config.k) for layer in model.stack)
+    config = model.config
+    numbers = config.layers * 2 * config.coupling.harmonics * padded(config.k)
     return batch * round_up(length, BLOCK) * numbers * dtype.itemsize
 
 
-def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tuple[Tensor, Pass]:
+def final_features(model: FSN, tokens: Tensor, dropout_key: ops.DropoutKey | None) -> tuple[Tensor, Pass]:
     """[cos θ, sin θ, 1] of the last state, padded, and what the pass prepared.
 
     tokens (B, T) -> (B·T, 2KP + 16) in the compute type
@@ -156,7 +193,7 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tu
     dtype = fused.compute_dtype(model.embedding.phases)
     assert dtype is not None
     with torch.autocast(tokens.device.type, enabled=False):
-        shared = prepare(model, tokens.shape[0], tokens.shape[1], dtype, key)
+        shared = prepare(model, tokens.shape[0], tokens.shape[1], dtype, dropout_key)
         table = model.embedding.phases
         learns = torch.is_grad_enabled() and table.requires_grad
         theta, feat = EmbeddingFunction.apply(table, tokens.flatten(), dtype, learns)
@@ -166,16 +203,21 @@ def final_features(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> tu
 
 
 def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
-    """cos ωt and sin ωt for a length, made once and kept."""
-    from ..ops.fused.attention import rotary_table
+    """cos ωt and sin ωt for a length, from tables that are made once and kept.
 
-    device = model.tau.device
-    # None is ever thrown away: a captured graph may read it.
+    None is ever freed: a captured CUDA graph may read it. Their lengths are powers of two, so that together they have
+    fewer than twice the rows of the longest, however many lengths are asked for.
+    """
+    from ..ops.fused.attention import rotary_table
+    from ..ops.fused.common import power_of_two
+
+    rows, device = power_of_two(length), model.tau.device
     tables = model.__dict__.setdefault("_rotary", {})
-    if (length, device) not in tables:
+    if (rows, device) not in tables:
         with torch.inference_mode(False):
-            tables[length, device] = rotary_table(length, ops.rotary_rates(model.config.k).to(device))
-    return tables[length, device]
+            tables[rows, device] = rotary_table(rows, ops.rotary_rates(model.config.k).to(device))
+    cos, sin = tables[rows, device]
+    return cos[:length], sin[:length]
 
 
 def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,13 +227,13 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     from ..ops.fused.residual import Drop, ResidualFunction
     from ..ops.fused.swiglu import SwiGLUFunction
 
-    model, length, dtype, key = shared.model, shared.length, shared.dtype, shared.key
-    k = model.config.k
-    law, made = shared.kernels[index]
+    model, length, dtype, dropout_key = shared.model, shared.length, shared.dtype, shared.dropout_key
+    config, k, made = model.config, model.config.k, shared.coefficients[index]
+    options = config.coupling, config.value_gate == "positive", layer.coupling.round_scores
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
-        layer.attention_bound.alpha, *shared.rotary, length, law, made, shared.gates,
-        shared.keep or index == len(shared.kernels) - 1,
+        layer.attention_bound.alpha, *shared.rotary, length, *options, made, shared.gates,
+        shared.keep or index == config.layers - 1,
     )  # fmt: skip
     if index == 0:
         shared.packing.join()
@@ -210,19 +252,19 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     else:
         with torch.autocast(theta.device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
             state = theta[:, :k].reshape(-1, length, k)
-            raw = block(state, None, key).reshape(-1, k).to(dtype)
+            raw = block(state, None, dropout_key).reshape(-1, k).to(dtype)
         raw = torch.nn.functional.pad(raw, (0, padded(k) - k))
     drop = None
-    if key is not None and layer.dropout:
-        drop = Drop(layer.dropout, layer.site, key.counter, key.first_row)
+    if dropout_key is not None and layer.dropout:
+        drop = Drop(layer.dropout, layer.site, dropout_key.counter, dropout_key.first_row)
     return ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, k, length, drop)
 
 
-def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None) -> Tensor:
+def loss(model: FSN, tokens: Tensor, targets: Tensor, dropout_key: ops.DropoutKey | None) -> Tensor:
     """Per-token cross-entropy (B, T) in nats."""
     from ..ops.fused.readout import ReadoutFunction
 
-    feat, shared = final_features(model, tokens, key)
+    feat, shared = final_features(model, tokens, dropout_key)
     readout = model.readout
     keep = not readout.round_output or feat.dtype == torch.float32
     with torch.autocast(tokens.device.type, enabled=False):
@@ -232,11 +274,11 @@ def loss(model: FSN, tokens: Tensor, targets: Tensor, key: ops.DropoutKey | None
     return flat.view(tokens.shape)
 
 
-def logits(model: FSN, tokens: Tensor, key: ops.DropoutKey | None) -> Tensor:
+def logits(model: FSN, tokens: Tensor, dropout_key: ops.DropoutKey | None) -> Tensor:
     """Logits (B, T, V) in float32."""
     from ..ops.fused.common import padded
 
-    feat, _ = final_features(model, tokens, key)
+    feat, _ = final_features(model, tokens, dropout_key)
     k = model.config.k
     wide = padded(k)
     features = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1)

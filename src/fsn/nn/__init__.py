@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .bound import BoundedUpdate, Unbounded
-from .coupling import CouplingKernel, FrustratedCoupling, KernelSpec
+from .context import PLAIN, Context
+from .coupling import CouplingKernel, FrustratedCoupling
 from .embedding import PhaseEmbedding
 from .feedforward import MeanField, NoFeedForward, SwiGLU, TorusSwiGLU
 from .gates import Gates
@@ -15,14 +16,15 @@ from .transformer import CausalSelfAttention
 
 __all__ = [
     "NO_PROBE",
+    "PLAIN",
     "BoundedUpdate",
     "Cache",
     "CausalSelfAttention",
     "CoherenceReadout",
+    "Context",
     "CouplingKernel",
     "FrustratedCoupling",
     "Gates",
-    "KernelSpec",
     "MeanField",
     "NoFeedForward",
     "Past",

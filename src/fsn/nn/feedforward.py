@@ -42,19 +42,23 @@ class SwiGLU(nn.Module):
         self.register_in = _uniform(hidden, register, fan_in=register) if register else None
         self.dropout, self.site = dropout, site
 
-    def forward(self, x: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
+    ) -> Tensor:
         gate, up = (x @ self.gate_up.mT).to(x.dtype).chunk(2, dim=-1)
         if self.register_in is not None and register is not None:
             gate = gate + (register @ self.register_in.mT).to(x.dtype)
-        hidden = ops.dropout(ops.swiglu(gate, up, self.bias), self.dropout, key, self.site)
+        hidden = ops.dropout(ops.swiglu(gate, up, self.bias), self.dropout, dropout_key, self.site)
         return (hidden @ self.down.mT).to(x.dtype)
 
 
 class TorusSwiGLU(SwiGLU):
     """SwiGLU that reads [cos θ, sin θ] instead of θ: periodic, blind to winding."""
 
-    def forward(self, x: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None) -> Tensor:
-        return super().forward(ops.phase_features(x), register, key)
+    def forward(
+        self, x: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
+    ) -> Tensor:
+        return super().forward(ops.phase_features(x), register, dropout_key)
 
 
 class MeanField(nn.Module):
@@ -83,7 +87,7 @@ class MeanField(nn.Module):
             self.winding_bias = nn.Parameter(torch.zeros(winding))
 
     def forward(
-        self, theta: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None
+        self, theta: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
     ) -> Tensor:
         shift = None
         if self.register_in is not None and register is not None:
@@ -100,6 +104,6 @@ class NoFeedForward(nn.Module):
     """No block at all: the layer is its attention half."""
 
     def forward(
-        self, theta: Tensor, register: Tensor | None = None, key: ops.DropoutKey | None = None
+        self, theta: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
     ) -> Tensor:
         return torch.zeros_like(theta)

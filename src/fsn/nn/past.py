@@ -52,39 +52,39 @@ class Past:
 class Cache:
     """The memory of a whole model, and which of the positions seen so far are real.
 
-    ``hidden`` (B, T) marks padding in front of sequences, which no later position looks at; None: there is none.
+    ``padding`` (B, T) is true for padding in front of sequences, which no later position looks at; None: there is none.
     """
 
     def __init__(self, layers: int) -> None:
         self.layers = [Past() for _ in range(layers)]
         self.length = 0
         self.batch: int | None = None
-        self.hidden: Tensor | None = None
+        self.padding: Tensor | None = None
 
     def cut(self, length: int) -> None:
         """Forget the positions from ``length`` on: what comes next is written over them."""
         if length < 0:
             raise ValueError(f"cut({length}): there are no positions before the first")
         self.length = min(self.length, length)
-        if self.hidden is not None:
-            self.hidden = self.hidden[:, : self.length]
+        if self.padding is not None:
+            self.padding = self.padding[:, : self.length]
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order: what a beam search does after every step."""
         self.batch = len(index)
-        if self.hidden is not None:
-            self.hidden = self.hidden.index_select(0, index.to(self.hidden.device))
+        if self.padding is not None:
+            self.padding = self.padding.index_select(0, index.to(self.padding.device))
         for past in self.layers:
             past.reorder(index)
 
-    def grow(self, tokens: Tensor, hidden: Tensor | None) -> None:
-        """Note what is known of new positions: tokens (B, n), and hidden (B, n) if some of them are padding."""
-        if hidden is not None or self.hidden is not None:
+    def grow(self, tokens: Tensor, padding: Tensor | None) -> None:
+        """Note what is known of new positions: tokens (B, n), and which of them are padding, (B, n)."""
+        if padding is not None or self.padding is not None:
             batch, new = tokens.shape
-            before, after = self.hidden, hidden
+            before, after = self.padding, padding
             if before is None:
                 before = torch.zeros(batch, self.length, dtype=torch.bool, device=tokens.device)
             if after is None:
                 after = torch.zeros(batch, new, dtype=torch.bool, device=tokens.device)
-            self.hidden = torch.cat((before, after), dim=1)
+            self.padding = torch.cat((before, after), dim=1)
         self.batch, self.length = tokens.shape[0], self.length + tokens.shape[1]

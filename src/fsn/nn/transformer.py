@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
-from .past import Past
-from .probe import NO_PROBE, Probe
+from .context import PLAIN, Context
 
 WIDEST_HEAD = 256
-"""On a GPU the library's fast attention stops at this width, and what it falls back to has a slow backward pass (lab
+"""On a GPU PyTorch's fast attention stops at this width, and what it falls back to has a slow backward pass (lab
 notes). The paper's transformer has one head, 352 wide at eight million parameters: it gets the plain formula there."""
 
 
@@ -59,8 +58,8 @@ def make_shift(kind: str, heads: int, head: int) -> KVShift | KeyOffset | None:
     return KVShift(heads, {"kv": 1, "kv-coordinate": head}[kind])
 
 
-def library_attends(head: int, device: torch.device) -> bool:
-    """Whether attention of this width is the library's business on this device."""
+def torch_attends(head: int, device: torch.device) -> bool:
+    """Whether attention of this width is left to ``F.scaled_dot_product_attention`` on this device."""
     return device.type != "cuda" or head <= WIDEST_HEAD
 
 
@@ -86,63 +85,43 @@ class CausalSelfAttention(nn.Module):
         """Give the rotary rates their values, e.g. where a loader has made a model without any."""
         self.rates.copy_(ops.rotary_rates(len(self.rates)))
 
-    def _split(
-        self, x: Tensor, first: int = 0, past: Past | None = None, hidden: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _split(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)
 
-        With a shift, the first new position's predecessor comes from ``past``; padding is nobody's predecessor.
+        With a shift, the first new position's predecessor comes from the cache; padding is nobody's predecessor.
         """
+        first, past, padding = context.first, context.past, context.padding
         batch, length, width = x.shape
         qkv = (x @ self.qkv.mT).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         if self.shift is not None:
-            if past is None:
-                k_before, v_before = previous(k), previous(v)
-            else:
-                both = torch.cat((k, v), dim=-1)
-                if hidden is not None:
-                    both = both.masked_fill(hidden[:, None, first:, None], 0.0)
-                rows = past["unshifted"].write(first, both.transpose(1, 2)).transpose(1, 2)
-                k_before, v_before = previous(rows)[:, :, first:].chunk(2, dim=-1)
+            both = torch.cat((k, v), dim=-1)
+            if padding is not None:
+                both = both.masked_fill(padding[:, None, first:, None], 0.0)
+            if past is not None:
+                both = past["unshifted"].write(first, both.transpose(1, 2)).transpose(1, 2)
+            k_before, v_before = previous(both)[:, :, first:].chunk(2, dim=-1)
             k, v = self.shift(k, v, k_before, v_before)
         return ops.rotate_half(q, self.rates, first), ops.rotate_half(k, self.rates, first), v
 
-    def forward(self, x: Tensor, probe: Probe = NO_PROBE, key: ops.DropoutKey | None = None) -> Tensor:
-        q, k, v = self._split(x)
-        plain = not library_attends(q.shape[-1], x.device)
-        if plain or probe.active or (self.dropout and key is not None):
-            mixed = self._mix(q, k, v, x.dtype, probe, key)
-        else:
+    def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
+        probe, past, first = context.probe, context.past, context.first
+        q, k, v = self._split(x, context)
+        if past is not None:
+            k = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
+            v = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
+        dropout = self.dropout and context.dropout_key is not None
+        plain = past is not None or context.padding is not None or probe.active or dropout
+        if not plain and torch_attends(q.shape[-1], x.device):
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            mixed = self._mix(q, k, v, x.dtype, context)
         return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
 
-    def extend(
-        self, x: Tensor, past: Past, first: int, hidden: Tensor | None, probe: Probe = NO_PROBE
-    ) -> Tensor:
-        """The same for the positions from ``first`` on, with what ``past`` remembers of those before.
-
-        x (B, n, d), hidden (B, first + n) -> (B, n, d)
-        """
-        q, k, v = self._split(x, first, past, hidden)
-        keys = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
-        values = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
-        mixed = self._mix(q, keys, values, x.dtype, probe, first=first, hidden=hidden)
-        return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
-
-    def _mix(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        dtype: torch.dtype,
-        probe: Probe = NO_PROBE,
-        key: ops.DropoutKey | None = None,
-        first: int = 0,
-        hidden: Tensor | None = None,
-    ) -> Tensor:
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype, context: Context) -> Tensor:
         """The plain formula: q (B, H, T, d/H), k and v (B, H, U, d/H) -> (B, H, T, d/H), softmax in ``dtype``"""
         scores = (q @ k.mT).to(dtype) * q.shape[-1] ** -0.5
-        attention = ops.causal_softmax(scores, first, None if hidden is None else hidden[:, None, None])
-        attention = probe("attention", attention.squeeze(1)).view_as(scores)
-        return ops.dropout(attention, self.dropout, key, self.site).to(v.dtype) @ v
+        padding = None if context.padding is None else context.padding[:, None, None]
+        attention = ops.causal_softmax(scores, context.first, padding)
+        attention = context.probe("attention", attention.squeeze(1)).view_as(scores)
+        return ops.dropout(attention, self.dropout, context.dropout_key, self.site).to(v.dtype) @ v

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from .bound import norm_matched_tanh
 from .coupling import (
-    FRAMES,
     Pair,
     aggregate_fields,
     contract_fields,
@@ -22,13 +21,13 @@ from .coupling import (
 from .dropout import DropoutKey, dropout
 from .feedforward import mean_field, swiglu, winding_modes, wrap
 from .harmonics import harmonic_powers, phase_features
+from .law import FRAMES, CouplingLaw
 from .precision import product
 from .readout import coherences, cross_entropy
 from .scores import (
     FLOOR,
     causal_softmax,
     coherence_scores,
-    feature_scores,
     normalise_gate,
     rotary_features,
     rotary_rates,
@@ -38,6 +37,7 @@ from .scores import (
 __all__ = [
     "FLOOR",
     "FRAMES",
+    "CouplingLaw",
     "DropoutKey",
     "Pair",
     "aggregate_fields",
@@ -49,7 +49,6 @@ __all__ = [
     "cross_entropy",
     "drift",
     "dropout",
-    "feature_scores",
     "fields",
     "harmonic_powers",
     "mean_field",

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
 from .harmonics import harmonic_powers
-
-FRAMES = ("co-rotating", "rest")
+from .law import FRAMES
 
 
 class Pair(NamedTuple):
@@ -97,6 +97,7 @@ def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str, first
 
     attention: (B, T, U), rows from position ``first`` on -> (B, T, k) or broadcastable to it
     """
+    check_choice("frame", frame, FRAMES)
     im0 = w0.im.sum(dim=0) if w0 is not None and w0.im is not None else None
     im1 = w1.im.sum(dim=0) if w1 is not None and w1.im is not None else None
     if frame == "rest":

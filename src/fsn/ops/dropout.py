@@ -38,20 +38,21 @@ def _mix(x: Number) -> Number:
     return x ^ (x >> 16)
 
 
-def dropout(x: Tensor, p: float, key: DropoutKey | None, site: int) -> Tensor:
-    """Zero each element with probability p and divide the rest by 1 − p; the identity without a key.
+def dropout(x: Tensor, p: float, dropout_key: DropoutKey | None, site: int) -> Tensor:
+    """Zero each element with probability p and divide the rest by 1 − p; the identity without a dropout key.
 
     ``site`` tells the places of a model apart.
 
     x: (B, ...) -> (B, ...)
     """
-    if p == 0.0 or key is None:
+    if p == 0.0 or dropout_key is None:
         return x
     if p >= 1.0:
         return torch.zeros_like(x)
     per_row = x[0].numel()
-    seed = _mix((key.counter & _MASK) ^ _mix(site + 1))
-    rows = torch.arange(key.first_row, key.first_row + x.shape[0], device=x.device)
+    seed = _mix((dropout_key.counter & _MASK) ^ _mix(site + 1))
+    first = dropout_key.first_row
+    rows = torch.arange(first, first + x.shape[0], device=x.device)
     row_seed = _mix(seed ^ _mix(rows + 1))
     columns = torch.arange(per_row, device=x.device)
     hashed = _mix(row_seed[:, None] ^ _mix(columns + 1)[None, :])

@@ -45,48 +45,32 @@ def rotary_features(theta: Tensor, gate: Tensor, rates: Tensor, first: int = 0) 
     return torch.cat((gate * angle.cos(), gate * angle.sin()), dim=-1)
 
 
-def coherence_scores(
-    theta: Tensor,
-    gate_q: Tensor,
-    gate_k: Tensor,
-    rates: Tensor,
-    tau: Tensor,
-    round_scores: bool = True,
-) -> Tensor:
-    """Gated phase coherences (equation 1).
+def coherence_scores(query: Tensor, keys: Tensor, tau: Tensor, round_scores: bool = True) -> Tensor:
+    """Gated phase coherences (equation 1), from the :func:`rotary_features` of both sides.
 
         s_tu = (1/τ) Σ_c g^q_c(t) g^k_c(u) cos(θ_{t,c} − θ_{u,c} + ω_c (t − u))
 
-    The cosine of a difference is a dot product of two rotated phasors, so this is one matrix product.
-    τ is kept at or above 1e-6. Scores above the diagonal are computed too; :func:`causal_softmax` hides them.
+    The cosine of a difference is a dot product of two rotated phasors, so this is one matrix product. There may be more
+    keys than queries (a cache). τ is kept at or above 1e-6. Scores above the diagonal are computed too;
+    :func:`causal_softmax` hides them.
 
-    theta, gate_q, gate_k: (B, T, k), rates: (k,), tau: () -> (B, T, T)
+    query: (B, T, 2k), keys: (B, U, 2k), tau: () -> (B, T, U)
     """
-    q = rotary_features(theta, gate_q, rates)
-    key = rotary_features(theta, gate_k, rates)
-    return feature_scores(q, key, tau, round_scores)
+    return product(query, keys.transpose(-1, -2), round_scores).to(query.dtype) / tau.clamp(min=FLOOR)
 
 
-def feature_scores(q: Tensor, key: Tensor, tau: Tensor, round_scores: bool = True) -> Tensor:
-    """The product behind equation 1, from both sides' features: keys may be of more positions than queries.
-
-    q: (B, T, 2k), key: (B, U, 2k), tau: () -> (B, T, U)
-    """
-    return product(q, key.transpose(-1, -2), round_scores).to(q.dtype) / tau.clamp(min=FLOOR)
-
-
-def causal_softmax(scores: Tensor, first: int = 0, hidden: Tensor | None = None) -> Tensor:
+def causal_softmax(scores: Tensor, first: int = 0, padding: Tensor | None = None) -> Tensor:
     """Attention over u ≤ t, the diagonal included.
 
     ``first`` is the position of the first row (for a cache that continues a sequence): then there are first + T
-    columns. ``hidden`` marks columns that nobody looks at but the row of the same position: padding.
+    columns. ``padding`` is true in columns that no row but that of the same position looks at.
 
-    scores: (B, T, U), hidden: broadcastable to it -> (B, T, U), rows sum to one, zeros above the diagonal.
+    scores: (B, T, U), padding: broadcastable to it -> (B, T, U), rows sum to one, zeros above the diagonal.
     """
     masked = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + first)
-    if hidden is not None:
+    if padding is not None:
         earlier = torch.ones_like(masked).tril(first - 1)
-        masked = masked | (hidden & earlier)
+        masked = masked | (padding & earlier)
     return scores.masked_fill(masked, float("-inf")).softmax(dim=-1)
 
 

@@ -29,13 +29,14 @@ import torch
 import torch.nn.functional as F
 
 from fsn import ops
-from fsn.ops.fused.attention import AttentionFunction, Law, rotary_table, stack
+from fsn.ops.fused.attention import AttentionFunction, rotary_table, stack
 from fsn.ops.fused.common import padded, power_of_two, round_up
 from fsn.ops.fused.embedding import EmbeddingFunction
 from fsn.ops.fused.mean_field import MeanFieldFunction
 from fsn.ops.fused.readout import ROWS, R, ReadoutFunction, cross_entropy_backward_kernel
 from fsn.ops.fused.residual import Drop, ResidualFunction
 from fsn.ops.fused.swiglu import SwiGLUFunction
+from tests import small
 from tests.ops.fused.inputs import (
     Errors,
     Inputs,
@@ -92,14 +93,27 @@ def attention(
     tau, tau64 = inputs.leaf("tau", torch.tensor(k**0.5, device=device))
     alpha, alpha64 = inputs.leaf("alpha", torch.tensor(-2.5, device=device)) if bound else (None, None)
     rates = ops.rotary_rates(k).to(device)
-    law = Law(N, there[0], there[1], there[2], there[3], frame, round_scores, 2 if gate == "positive" else 1)
+    law = ops.CouplingLaw(N, there[0], there[2], there[1] or there[3], frame)
+    assert list(law.parts) == there
     grad_state, grad_copy = inputs.draw(batch * T, k), inputs.draw(batch * T, k)
 
     state, feat = features(theta, inputs.dtype)
     made = stack(law, k, *(part if present else None for part, present in zip(w, there, strict=True)))
     with limited(**limits):
         new, copy = AttentionFunction.apply(
-            state, feat, weight, bias, made.w, tau, alpha, *rotary_table(T, rates), T, law, made
+            state,
+            feat,
+            weight,
+            bias,
+            made.w,
+            tau,
+            alpha,
+            *rotary_table(T, rates),
+            T,
+            law,
+            gate == "positive",
+            round_scores,
+            made,
         )
         new = new[:, :k]
         ((new * grad_state).sum() + (copy[:, :k].float() * grad_copy).sum()).backward()
@@ -111,7 +125,7 @@ def attention(
     value = F.softplus(value) if gate == "positive" else value
     tau_t = spread_out(tau64, batch, T, 1)
     alpha_t = None if alpha64 is None else spread_out(alpha64, batch, T, 1)
-    scores = ops.coherence_scores(state64, ops.normalise_gate(query), ops.normalise_gate(key), rates, tau_t)
+    scores = small.scores(state64, ops.normalise_gate(query), ops.normalise_gate(key), rates, tau_t)
     weights, w_t = ops.causal_softmax(scores), w64.detach()[:, None, None].expand(4, batch, T, N, k).clone()
     w_t.requires_grad_()
     total = ops.aggregate_fields(weights, ops.fields(state64, *pairs(w_t, there), N))

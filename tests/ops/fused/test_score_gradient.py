@@ -35,8 +35,8 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
     """
     import torch
 
-    from fsn.ops.fused import attention as fused
     from fsn.ops.fused import tiles
+    from fsn.ops.fused.attention import DRIFT
     from fsn.ops.fused.common import round_up
     from fsn.ops.fused.score_gradient import softmax_backward
     from fsn.ops.fused.scores import attention_chunks
@@ -47,16 +47,15 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
         tp = round_up(length, tiles.BLOCK)
         # Scores are small: a row that looks at one place only has next to no gradient, and that is all rounding.
         q, key = (0.7 * torch.randn(batch * tp, 2 * kp, device=device).to(kind) for _ in range(2))
-        law = fused.Law(1, True, True, True, True, frame, False, 1)
         tau = torch.tensor(2.0, device=device)
         own = torch.zeros(4, batch * length, device=device)
         field = 10.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         dg = 1.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         turn = torch.randn(batch * length, device=device)
         worst, sizes = 0.0, []
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, law.round_scores):
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, False):
             ds = softmax_backward(
-                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, law.drift
+                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, DRIFT[frame]
             ).double()
             rows = ds[:, 1 : length - r0] if r0 == 0 else ds[:, : length - r0]
             size = rows.abs().sum(-1)

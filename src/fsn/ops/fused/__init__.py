@@ -1,4 +1,4 @@
-"""Fused forms of the reference ops: Triton kernels for the geometry, library products in between.
+"""Fused forms of the reference ops: Triton kernels for the geometry, cuBLAS products in between.
 
 Nothing here is imported unless it can run: see :func:`available`. The reference in ``ops`` stays the oracle; the tests
 compare forward values and every gradient.

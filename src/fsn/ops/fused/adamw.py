@@ -9,7 +9,7 @@ Around a short forward and backward pass each small kernel costs as much as its 
 No program reads what another program of the same launch writes, and every sum has a fixed order: the same step
 gives the same bits.
 
-The library's fused optimizer gives each thread block 65,536 elements: a model of a million parameters keeps sixteen
+PyTorch's fused optimizer gives each thread block 65,536 elements: a model of a million parameters keeps sixteen
 blocks busy. This one reads and writes each number once, with every multiprocessor at work.
 """
 
@@ -44,7 +44,7 @@ def mean(x: Tensor, out: Tensor, count: int) -> None:
 
 @triton.jit
 def squares_kernel(g_ptr, sums_ptr, n, BLOCK: tl.constexpr):
-    """Each program adds up the squares of every so-manieth block, the first of them its own number."""
+    """Each program adds up the squares of every num_programs-th block, starting with its own."""
     acc = tl.zeros((BLOCK,), tl.float32)
     for start in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
         i = start + tl.arange(0, BLOCK)

@@ -11,6 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ..law import CouplingLaw
 from . import gradients, tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel
 from .attention_forward import fields_kernel, query_key_kernel, stack_kernel
@@ -22,34 +23,15 @@ from .scores import attention_chunks
 from .tiles import BLOCK, FIELDS, STRIP, row_shape
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
+DRIFT = {None: 0, "rest": 1, "co-rotating": 2}
+"""How the kernels know ``CouplingLaw.drift``."""
+SIGNED, POSITIVE = 1, 2
+"""How the kernels know the value gate."""
 
-@dataclass(frozen=True)
-class Law:
-    """The static part of a coupling law, as the kernels want it. ``gate`` is 1 for signed, 2 for softplus."""
 
-    harmonics: int
-    present: bool
-    present_im: bool
-    successor: bool
-    successor_im: bool
-    frame: str
-    round_scores: bool
-    gate: int
-
-    @property
-    def drift(self) -> int:
-        """0: no constant part, 1: that of the rest frame, 2: that of the co-rotating frame."""
-        if self.frame == "rest":
-            return 1 if self.present_im else 0
-        return 2 if self.present_im or self.successor_im else 0
-
-    def drift_weight(self, own: Tensor) -> Tensor:
-        """What turns the token: the diagonal's weight (row 0 of ``own``) or the sum of all earlier ones (row 1)."""
-        return own[0] if self.frame == "rest" else own[1]
-
-    @property
-    def parts(self) -> tuple[bool, bool, bool, bool]:
-        return self.present, self.present_im, self.successor, self.successor_im
+def drift_weight(law: CouplingLaw, own: Tensor) -> Tensor:
+    """What turns the token: the diagonal's weight (row 0 of ``own``) or the sum of all earlier ones (row 1)."""
+    return own[0] if law.frame == "rest" else own[1]
 
 
 def rotary_table(length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +70,7 @@ class StackFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, law: Law, k: int, aside: Aside | None, *parts: Tensor | None
+        ctx: Any, law: CouplingLaw, k: int, aside: Aside | None, *parts: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         some = next(p for p in parts if p is not None)
         n, kp = law.harmonics, padded(k)
@@ -97,7 +79,9 @@ class StackFunction(torch.autograd.Function):
         there = [p is not None for p in parts]
         with contextlib.nullcontext() if aside is None else aside:
             out = torch.empty(4 * n + 1, kp, dtype=torch.float32, device=some.device)
-            stack_kernel[(triton.cdiv(kp, 128),)](*wide, out, *strides, k, n, kp, law.drift, *there, 128)
+            stack_kernel[(triton.cdiv(kp, 128),)](
+                *wide, out, *strides, k, n, kp, DRIFT[law.drift], *there, 128
+            )
         ctx.shapes, ctx.k = [None if p is None else p.shape for p in parts], k
         ctx.set_materialize_grads(False)
         constant = out[4 * n]
@@ -113,8 +97,8 @@ class StackFunction(torch.autograd.Function):
         return None, None, None, *own
 
 
-def stack(law: Law, k: int, *parts: Tensor | None, aside: Aside | None = None) -> Coefficients:
-    """A layer's coefficients, made on the main stream or ``aside``: then nobody may read them before it is joined."""
+def stack(law: CouplingLaw, k: int, *parts: Tensor | None, aside: Aside | None = None) -> Coefficients:
+    """A layer's coefficients, made on the main stream or ``aside``: then they must not be read before it is joined."""
     w, constant = StackFunction.apply(law, k, aside, *parts)
     return Coefficients(w, constant, parts)
 
@@ -130,14 +114,14 @@ class AttentionFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
-        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: Law, made: Coefficients,
-        wide: Tensor | None = None, keep_fields: bool = True,
+        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: CouplingLaw, positive_gate: bool,
+        round_scores: bool, made: Coefficients, wide: Tensor | None = None, keep_fields: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         (rows, kp), k = theta.shape, weight.shape[0] // 3
         dtype, device = feat.dtype, theta.device
         batch, tp = rows // length, round_up(length, BLOCK)
-        mode = math_mode(dtype)
+        mode, gate = math_mode(dtype), POSITIVE if positive_gate else SIGNED
         aside = Aside(device)
         with aside:
             field = coupling_fields(theta, w, length, law, dtype)
@@ -151,10 +135,10 @@ class AttentionFunction(torch.autograd.Function):
         )  # fmt: skip
         own = torch.empty(4, rows, dtype=torch.float32, device=device)
         coupling = Couple(
-            field, theta, law.drift_weight(own), made.constant, length, law.harmonics, law.drift
+            field, theta, drift_weight(law, own), made.constant, length, law.harmonics, DRIFT[law.drift]
         )
         kept = None
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, law.round_scores):
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, round_scores):
             aside.join()
             coupling.add(attention, r0)
             if tp <= tiles.CHUNK and attention.nbytes <= tiles.KEPT_ATTENTION:
@@ -165,13 +149,14 @@ class AttentionFunction(torch.autograd.Function):
         width, r, warps = row_shape("update", kp)
         coupling_update_kernel[(triton.cdiv(rows, r),)](
             theta, a, pre, theta if alpha is None else alpha, out, cast,
-            rows, kp, width, r, law.gate, alpha is not None, mode, num_warps=warps,
+            rows, kp, width, r, gate, alpha is not None, mode, num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(
             theta, feat, wide, weight, bias, w, made.constant, tau, alpha, cos, sin, pre, q, key,
             field if keep_fields else None, a, slope, own, kept,
         )  # fmt: skip
-        ctx.length, ctx.law, ctx.parameters = length, law, made.parameters
+        ctx.length, ctx.law, ctx.gate, ctx.round_scores = length, law, gate, round_scores
+        ctx.parameters = made.parameters
         return out, cast
 
     @staticmethod
@@ -181,7 +166,7 @@ class AttentionFunction(torch.autograd.Function):
         ) = ctx.saved_tensors  # fmt: skip
         arrives = [g is not None for g in grads]
         dout, dcast = (theta if g is None else g.contiguous() for g in grads)
-        length, law = ctx.length, ctx.law
+        length, law, drift = ctx.length, ctx.law, DRIFT[ctx.law.drift]
         (rows, kp), k = theta.shape, weight.shape[0] // 3
         dtype, device = feat.dtype, theta.device
         batch, n, tp = rows // length, law.harmonics, round_up(length, BLOCK)
@@ -199,11 +184,11 @@ class AttentionFunction(torch.autograd.Function):
         width, r, warps = row_shape("update_backward", kp)
         programs = triton.cdiv(batch * tp, r)
         dpre, da, dg = new(rows, 3 * kp), new(rows, kp), new(batch, tp, 2 * n * kp)
-        turn = torch.zeros(rows, dtype=f32, device=device) if law.drift == 0 else new(rows, kind=f32)
+        turn = torch.zeros(rows, dtype=f32, device=device) if drift == 0 else new(rows, kind=f32)
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dout, dcast, theta, a, pre, turn if alpha is None else alpha, constant, da, dpre, dg, turn, dalpha,
-            batch, length, tp, kp, width, n, r, law.gate, alpha is not None, law.drift,
+            batch, length, tp, kp, width, n, r, ctx.gate, alpha is not None, drift,
             *arrives, mode, num_warps=warps,
         )  # fmt: skip
 
@@ -212,9 +197,9 @@ class AttentionFunction(torch.autograd.Function):
             with aside:
                 df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
                 multiplied = aside.mark()
-                dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+                dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
             aside.wait(made)
-            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, law.drift)
+            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift)
             aside.wait(multiplied)
             del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -224,12 +209,12 @@ class AttentionFunction(torch.autograd.Function):
             sums = f32 if tp > tiles.CHUNK else dtype  # chunks add to them
             dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=sums)
             df = new(batch, tp, 2 * n * kp, kind=sums)
-            for r0, attention in attention_chunks(q, key, tau, own, batch, length, law.round_scores, True):
-                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, law.drift)
+            for r0, attention in attention_chunks(q, key, tau, own, batch, length, ctx.round_scores, True):
+                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift)
                 triangle(ds, keys, dq, r0)
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
-            dfield, partial = field_backward(df, law.drift_weight(own), da, theta, w, length, law)
+            dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
         width, r, warps = row_shape("prepare_backward", kp)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
@@ -241,15 +226,15 @@ class AttentionFunction(torch.autograd.Function):
         with weights:
             dweight, dbias = gradients.settle(transposed_mm(dpre, feat), weight, bias, (k, k), (kp, kp))
             dw, dtau_sum, dalpha_sum = gradients.coefficients(
-                partial, w, k, ctx.parameters, law.parts, law.drift, dtau, tau, dalpha, alpha
+                partial, w, k, ctx.parameters, law.parts, drift, dtau, tau, dalpha, alpha
             )
         dfeat = mm(dpre, wide)
         results = dweight, dbias, dw if ctx.needs_input_grad[4] else None, dtau_sum, dalpha_sum
         gradients.release(weights, (dpre, feat, partial, dtau, dalpha), results)
-        return dtheta_in, dfeat, *results, *(None,) * 7
+        return dtheta_in, dfeat, *results, *(None,) * 9
 
 
-def coupling_fields(theta: Tensor, w: Tensor, length: int, law: Law, dtype: torch.dtype) -> Tensor:
+def coupling_fields(theta: Tensor, w: Tensor, length: int, law: CouplingLaw, dtype: torch.dtype) -> Tensor:
     """theta (M, KP), w (4, N, KP) -> F (B, TP, 2N·KP)"""
     rows, kp = theta.shape
     batch, tp, tile = rows // length, round_up(length, BLOCK), FIELDS
@@ -262,7 +247,7 @@ def coupling_fields(theta: Tensor, w: Tensor, length: int, law: Law, dtype: torc
 
 
 def field_backward(
-    df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: Law
+    df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: CouplingLaw
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
     kp, n, tp = da.shape[1], law.harmonics, df.shape[1]
@@ -274,6 +259,6 @@ def field_backward(
         field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
             df, weight, da, theta, w, dtheta, partial, length, tp,
             kp, strip.columns, n, n0, min(3, n - n0), strip.tokens, strip.stages,
-            *law.parts, law.drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
+            *law.parts, DRIFT[law.drift] if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip
     return dtheta, partial

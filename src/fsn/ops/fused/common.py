@@ -98,7 +98,7 @@ def pack_kernel(
 
 
 class Aside:
-    """Run a block beside the main stream: what it needs must exist, and nobody may read its results until :meth:`join`.
+    """Run a block beside the main stream: what it needs exists, and its results are not to be read before :meth:`join`.
 
     Weight gradients and other work off the critical path overlap with memory-bound passes this way. Inside a
     CUDA graph it becomes a parallel branch. Blocks of one lane follow each other, lanes run side by side; the lane of

@@ -182,7 +182,7 @@ def coefficients(
 def release(aside: Aside, reads: tuple[Tensor, ...], results: tuple[Tensor | None, ...]) -> None:
     """End a block of parameter gradients: join it, or let it run on while the backward pass goes its way.
 
-    It runs on if all its results are in the ledger (None here), where nobody reads them before the pass is over; what
+    It runs on if all its results are in the ledger (None here), which is not read before the pass is over; what
     it ``reads`` stays alive until it is known to have finished, a few blocks later. A result that goes to autograd is
     read as soon as this function returns.
     """

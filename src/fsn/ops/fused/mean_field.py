@@ -1,4 +1,4 @@
-"""Collective modes (equation 4): library products, with passes over the geometry between them.
+"""Collective modes (equation 4): cuBLAS products, with passes over the geometry between them.
 
 Complex matrices become real ones: a token's features are [cos θ, sin θ, 1], and
 
@@ -165,7 +165,7 @@ def open_modes_kernel(
 def open_modes_backward_kernel(
     pre_ptr, dq_ptr, dpre_ptr, q_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
 ):  # fmt: skip
-    """dq (M, 2HP) -> dpre (M, 3HP), and q once more, which nobody kept"""
+    """dq (M, 2HP) -> dpre (M, 3HP), and q, computed again"""
     rows, cols, mask = tile_of(M, HP, BR, BH)
     gate, open_, re, im = gated(pre_ptr, rows, cols, mask, HP, MATH)
     at = rows[:, None] * (2 * HP) + cols[None, :]

@@ -1,6 +1,6 @@
 """Products with a lower triangular matrix, or some of its rows, that do not multiply its zeros.
 
-The library's batched product does the whole square. For sequences of up to ``tiles.FULL`` tokens it is faster all the
+cuBLAS's batched product does the whole square. For sequences of up to ``tiles.FULL`` tokens it is faster all the
 same, and used.
 """
 

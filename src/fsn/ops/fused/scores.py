@@ -96,7 +96,7 @@ def score_sums_kernel(
             q_ptr, key_ptr, batch, TP, rows, tl.minimum(u, TP - 1), inv_tau, D, BM, BN, BD, ROUND, PRECISION
         )  # fmt: skip
         s = tl.where(u[None, :] <= rows[:, None], s, float("-inf"))
-        top = tl.max(s, axis=1)  # of a row above the diagonal −∞ and NaN, which nobody reads
+        top = tl.max(s, axis=1)  # of a row above the diagonal −∞ and NaN, which are never read
         part = part_ptr + (batch * nr + rows - r0) * blocks + tl.program_id(0)
         tl.store(part, top)
         part += tl.num_programs(2).to(tl.int64) * nr * blocks

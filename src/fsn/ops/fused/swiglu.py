@@ -1,4 +1,4 @@
-"""SwiGLU: its middle, forward and backward, in one kernel with the product that feeds it; the rest is the library's."""
+"""SwiGLU: its middle, forward and backward, in one kernel with the product that feeds it; the rest is cuBLAS's."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def into_middle_kernel(
 def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """x (M, NP + 16), w (2HP, NP + 16) -> gu (M, 2HP), and SiLU(gate) ⊙ up (M, HP).
 
-    In bfloat16 one kernel, unless it is wide; in float32, where products must be the library's, a product and a pass.
+    In bfloat16 one kernel, unless it is wide; in float32, where products are cuBLAS's, a product and a pass.
     """
     rows, hp, mode = x.shape[0], w.shape[0] // 2, math_mode(x.dtype)
     out = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
@@ -146,7 +146,7 @@ def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def through_middle(dy: Tensor, w: Tensor, gu: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), made again if nobody kept it"""
+    """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), computed again unless kept"""
     rows, hp, mode = gu.shape[0], gu.shape[1] // 2, math_mode(gu.dtype)
     dgu = torch.empty_like(gu)
     middle = torch.empty(rows, hp, dtype=gu.dtype, device=gu.device) if kept is None else kept
@@ -176,7 +176,7 @@ def pack_swiglu(gate_up: Tensor, bias: Tensor, down: Tensor, dtype: torch.dtype)
 class SwiGLUFunction(torch.autograd.Function):
     """x (M, NP + 16) in the compute type, with its column of ones -> (M, OP) in the compute type.
 
-    ``keep``: what is in the middle is kept for the backward pass, not made again.
+    ``keep``: what is in the middle is kept for the backward pass, not computed again.
     """
 
     @staticmethod

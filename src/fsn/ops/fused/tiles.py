@@ -47,7 +47,7 @@ TRIANGLE = Tile(64, 32, 128, 4, 4)
 COUPLE = Tile(64, 64, 16, 4, 2)
 """The same with what becomes of the result: rows, tokens at a time, phases."""
 FULL = 256
-"""Sequences up to this long are not cut: the library multiplies them in full, zeros above the diagonal and all (25 µs
+"""Sequences up to this long are not cut: cuBLAS multiplies them in full, zeros above the diagonal and all (25 µs
 against 29)."""
 ON_CHIP = 512
 """Sequences up to this long: a row of the softmax's gradient stays on the chip."""
@@ -62,7 +62,7 @@ FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 FEEDFORWARD_BACKWARD = Tile(64, 32, 64, 4, 3)
 """The product that feeds the middle's gradient with that gradient."""
 FEEDFORWARD_WIDEST = 512
-"""Hidden units up to which that is faster than the library's product and a pass of its own (at 1,024: 10 % slower)."""
+"""Hidden units up to which that is faster than cuBLAS's product and a pass of its own (at 1,024: 10 % slower)."""
 PASS = 32, 64
 """Rows and columns of a program that works element by element."""
 FIELDS = Tile(8, 1, 64, 4, 1)

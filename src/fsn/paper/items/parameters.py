@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 
 from fsn.models import count_parameters, preset
-from fsn.models.budget import modes_for, swiglu_parameters
-from fsn.models.config import FSNConfig
+from fsn.models.config import FSNConfig, swiglu_parameters
 from fsn.paper.bench import Bench
 from fsn.paper.item import Item, Result
 from fsn.paper.rows import Row, compute, grouped
@@ -49,7 +48,7 @@ def mean_field_mismatch() -> float:
     """By how many percent the mean-field block differs from the SwiGLU block it replaces."""
     config = preset("fsn-mf-1m", TEXT_SYMBOLS)
     assert isinstance(config, FSNConfig)
-    block, modes = swiglu_parameters(config.k, 2 * config.k), modes_for(config)
+    block, modes = swiglu_parameters(config.k, 2 * config.k), config.collective_modes
     return 100.0 * abs(modes * (6 * config.k + 1) - block) / block
 
 

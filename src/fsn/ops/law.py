@@ -1,0 +1,53 @@
+"""The coupling law: which terms of the mathematics a layer has. Parameters, kernels and instruments derive from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..checks import check, check_choice, check_types
+
+FRAMES = ("co-rotating", "rest")
+
+
+@dataclass(frozen=True)
+class CouplingLaw:
+    """Which terms of equation 2 exist, and how they start."""
+
+    harmonics: int = 3
+    """N, the number of harmonics."""
+    present: bool = True
+    """Couple to the attended token itself (w0)."""
+    delay: bool = True
+    """Couple to the attended token's successor (w1)."""
+    phases: bool = True
+    """Complex coefficients, that is, static frustration angles."""
+    frame: str = "co-rotating"
+    """``co-rotating`` removes the uniform rotation, ``rest`` is equation 2 as written."""
+    noise: float = 0.05
+    """Standard deviation of the imaginary parts at the start."""
+    learned: bool = True
+    """False freezes the coefficients at their start and takes them out of the parameter count."""
+    shared: bool = False
+    """One coefficient per harmonic for all coordinates."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        check(self.harmonics >= 1, f"harmonics is {self.harmonics}; take at least 1")
+        check(self.present or self.delay, "present and delay are both off; a coupling law needs one of them")
+        check_choice("frame", self.frame, FRAMES)
+        check(self.noise >= 0, f"noise is {self.noise}; a standard deviation is not negative")
+        check(
+            self.learned or not self.phases,
+            "a kernel that is not learned cannot have phases; set phases=False or learned=True",
+        )
+
+    @property
+    def parts(self) -> tuple[bool, bool, bool, bool]:
+        """Which coefficients exist: Re w0, Im w0, Re w1, Im w1."""
+        return self.present, self.present and self.phases, self.delay, self.delay and self.phases
+
+    @property
+    def drift(self) -> str | None:
+        """The frame whose constant part the update has (``ops.drift``); None where all coefficients are real."""
+        turns = self.phases and (self.present or self.frame == "co-rotating")
+        return self.frame if turns else None
