@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from .errors import UserError
+
+FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 @contextlib.contextmanager
@@ -41,7 +44,13 @@ def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
     """Tell what keeps ``path`` from being written in one sentence, which ends with what to do ``instead``."""
     try:
         yield
+    except BrokenPipeError:  # the reader of our output has gone; no file is to blame
+        raise
     except OSError as error:
+        if error.errno in FULL:
+            raise UserError(
+                f"the disk that holds {path} is full; free some space and run the same command again"
+            ) from error
         raise UserError(f"{path} cannot be written ({error.strerror or error}); {instead}") from error
 
 

@@ -18,8 +18,7 @@ from fsn.errors import UserError
 from fsn.models import config_from_dict
 from fsn.train import NonFinite, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
-from fsn.train.folder import RunFolder, read_metrics
-from fsn.train.plateau import same_but_seed, trailing
+from fsn.train.run import RunFolder, read_metrics, same_but_seed, trailing
 from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless
 
 

@@ -1,7 +1,8 @@
-"""The recipe of a run: everything but the model and the text."""
+"""The recipe of a run: everything but the model and the text; and fields as people write them."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -169,15 +170,27 @@ class Recipe:
             values["eval_at_steps"] = tuple(steps)
         return cls(**values)
 
-    def to_yaml(self) -> str:
-        return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
-    @classmethod
-    def from_yaml(cls, text: str) -> Recipe:
-        try:
-            d = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UserError(f"recipe: this is not YAML ({str(error).splitlines()[0]})") from None
-        if not isinstance(d, dict):
-            raise UserError("recipe: a YAML mapping of field names to values is needed")
-        return cls.from_dict(d)
+def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
+    """``("k=96", "bound=none")`` as a dict; values are read as YAML."""
+    fields: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UserError(f"{word!r} is not of the form field=value")
+        name = name.replace("-", "_")
+        if name in fields:
+            raise UserError(f"{name} is given twice, the second time as {word!r}; give it once")
+        parsed: Any = value
+        with contextlib.suppress(yaml.YAMLError):
+            parsed = yaml.safe_load(value)
+        fields[name] = with_numbers(parsed)
+    return fields
+
+
+def with_numbers(value: Any) -> Any:
+    """A value from a YAML file, where 1e-3 is a number too: YAML 1.1 takes it for text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value
