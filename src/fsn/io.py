@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,8 +10,6 @@ from pathlib import Path
 from typing import IO
 
 from .errors import UserError
-
-FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 @contextlib.contextmanager
@@ -47,10 +44,6 @@ def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader of our output has gone; no file is to blame
         raise
     except OSError as error:
-        if error.errno in FULL:
-            raise UserError(
-                f"the disk that holds {path} is full; free some space and run the same command again"
-            ) from error
         raise UserError(f"{path} cannot be written ({error.strerror or error}); {instead}") from error
 
 

@@ -70,7 +70,7 @@ def _tracker(name: str, folder: Path, config: dict[str, Any]) -> Logger:
     else:
         options = {"name": f"{folder.name}-{identity[:6]}"}
     tracker.init(project="fsn", resume="allow", config=config, **options)
-    return tracker  # type: ignore[return-value]
+    return tracker
 
 
 class Loggers:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
-RETRY = "mend that and run the same command again, or choose another --out"
+RETRY = "mend that and run the same command again: it goes on from its last checkpoint"
 ENGINES = {
     "eager": "eager",
     "compile": "compile: forward and backward through torch.compile",

@@ -19,8 +19,8 @@ from .recipe import Recipe
 from .run import (
     DURATION_ENTRIES,
     RunFolder,
+    compare,
     differences,
-    flatten,
     load_run,
     load_weights,
     read_config,
@@ -227,14 +227,10 @@ class Source:
 
     def check(self, config: Config) -> None:
         """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
-        there, here = flatten(self.model), flatten(config_to_dict(config))
-        different = [
-            n
-            for n in sorted(there.keys() | here.keys())
-            if there.get(n) != here.get(n) and n not in FREE and not n.startswith("dropout")
-        ]
+        different = compare(self.model, config_to_dict(config), FREE)
+        different = {name: pair for name, pair in different.items() if not name.startswith("dropout")}
         if different:
-            listed = ", ".join(f"{n} ({there.get(n)} there, {here.get(n)} asked)" for n in different)
+            listed = ", ".join(f"{n} ({there} there, {here} asked)" for n, (there, here) in different.items())
             raise UserError(
                 f"the weights of {self.folder} are those of another model: {listed}; "
                 "give the preset and the --model fields it was trained with"

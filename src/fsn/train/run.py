@@ -16,7 +16,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,11 +97,8 @@ class RunFolder:
         if self._loggers is not None:
             self._loggers.close()
         for file in (self._metrics, self._log, self._lock):  # closing the last one releases the lock
-            with contextlib.suppress(OSError):
-                if file is not None and file is self._lock:
-                    file.truncate(0)
-            with contextlib.suppress(OSError):
-                if file is not None:
+            if file is not None:
+                with contextlib.suppress(OSError):
                     file.close()
         self._metrics = self._log = self._lock = self._loggers = None
 
@@ -225,7 +222,11 @@ def read_config(path: Path) -> dict[str, Any]:
             raise UserError(
                 f"{file} was changed: its {name} is missing or makes no sense; put the right file back"
             )
-    return config
+    try:  # fields that are newer than the run get their defaults
+        model, recipe = config_from_dict(config["model"]), Recipe.from_dict(config["recipe"])
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    return {**config, "model": config_to_dict(model), "recipe": recipe.to_dict()}
 
 
 def _is_hexadecimal(value: Any) -> bool:
@@ -410,23 +411,26 @@ def flatten(d: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def compare(a: Mapping[str, Any], b: Mapping[str, Any], free: Set[str]) -> dict[str, tuple[Any, Any]]:
+    """Entries, flattened, in which two configs differ, save those that are ``free`` to."""
+    x, y = flatten(a), flatten(b)
+    names = sorted((x.keys() | y.keys()) - free)
+    return {name: (x.get(name), y.get(name)) for name in names if x.get(name) != y.get(name)}
+
+
 def differences(before: dict[str, Any], asked: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Entries, flattened, in which the run asked for is not the one a config describes: (there, asked).
 
     What only names things or says when something is written down may differ, and ``auto`` takes what is there.
     """
-    kept = Recipe.from_dict(before["recipe"]).to_dict()
+    kept = before["recipe"]
     recipe = {name: kept[name] if value == "auto" else value for name, value in asked["recipe"].items()}
-    old, new = flatten({**before, "recipe": kept}), flatten({**asked, "recipe": recipe})
-    names = sorted((old.keys() | new.keys()) - LABELS - BOOKKEEPING_ENTRIES)
-    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+    return compare(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING_ENTRIES)
 
 
 def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two configs differ in nothing but the seed (and in what does not touch epoch 1)."""
-    free = LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"}
-    x, y = ({k: v for k, v in flatten(config).items() if k not in free} for config in (a, b))
-    return x == y
+    return not compare(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
 
 
 @dataclass(frozen=True)
