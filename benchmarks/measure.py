@@ -22,10 +22,9 @@ from benchmarks.gate import Check
 from fsn.data import Windows
 from fsn.models import Config, build_from_config
 from fsn.ops import DropoutKey
-from fsn.train.environment import peak_memory_gb
 from fsn.train.recipe import Recipe
 from fsn.train.step import Stepper
-from fsn.train.world import World, autocast, choose_engine, numerics
+from fsn.train.world import World, autocast, choose_engine, numerics, peak_memory_gb
 
 SYMBOLS = 205
 STRIDE = 64
@@ -193,7 +192,7 @@ def _training(config: Config, recipe: Recipe, device: torch.device) -> Ready:
     model = build_from_config(config).to(device).train()
     stepper = Stepper(model, windows, recipe, World(device=device))
     stepper.set_order(torch.randperm(len(windows)))
-    stepper.set_place(0, 0)
+    stepper.seek(0, 0)
     start = time.perf_counter()
     stepper.prepare()
     place = 0
@@ -202,14 +201,14 @@ def _training(config: Config, recipe: Recipe, device: torch.device) -> Ready:
         nonlocal place
         if place + steps > stepper.steps_per_epoch:
             place = 0
-            stepper.set_place(0, 0)
+            stepper.seek(0, 0)
         stepper.run(steps, place)
         place += steps
 
     def check() -> Check | None:
         if recipe.engine == "eager":
             return None
-        stepper.set_place(0, 0)
+        stepper.seek(0, 0)
         batch = (*stepper._gather(recipe.batch_size), recipe.precision, DropoutKey(stepper.counter, 0))
         compiled = recipe.engine.startswith("compile")
         found = gate.check_compiled(model, stepper._loss, *batch) if compiled else Check("fused")

@@ -32,8 +32,7 @@ from benchmarks.warm import default_workers, plan_jobs, share_caches, warm
 from fsn.errors import UserError
 from fsn.io import write_text_atomic
 from fsn.models import preset
-from fsn.train.environment import describe_device, environment
-from fsn.train.world import World, choose_device
+from fsn.train.world import World, choose_device, describe_device, environment
 
 MODELS = ("fsn", "transformer", "fsn-nophase", "fsn-mf", "kuramoto")
 SIZES = ("1m", "8m")

@@ -162,7 +162,7 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
     assert "no preset 'fsn-3m'" in fails(capsys, "train", "fsn-3m", "--out", out)
     assert "no corpus or file" in fails(capsys, "train", "fsn-1m", "--corpus", "nothing", "--out", out)
     assert "fewer than one window" in fails(capsys, *base, "--length", "100000")
-    assert "lr must not be negative" in fails(capsys, *base, "--lr", "-1")
+    assert "lr must be at least 0, not -1.0" in fails(capsys, *base, "--lr", "-1")
     assert "not of the form" in fails(capsys, *base, "--model", "k")
     assert "has no field 'kk'" in fails(capsys, *base, "--model", "kk=3")
     assert "has no field 'name'" in fails(capsys, *base, "--model", "name=3")

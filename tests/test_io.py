@@ -12,7 +12,10 @@ from fsn.errors import UserError
 from fsn.io import check_writable, writing
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize(
+    "number",
+    [errno.ENOTDIR, errno.ENAMETOOLONG, errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EIO, errno.EMFILE],
+)
 def test_what_keeps_a_file_from_being_written_is_told(number: int) -> None:
     with pytest.raises(UserError) as caught, writing("some/file", "choose another --out"):
         raise OSError(number, os.strerror(number))
@@ -20,7 +23,7 @@ def test_what_keeps_a_file_from_being_written_is_told(number: int) -> None:
 
 
 def test_other_mistakes_pass_through() -> None:
-    for mistake in (UserError("mine"), KeyError("mine")):
+    for mistake in (UserError("mine"), KeyError("mine"), BrokenPipeError(errno.EPIPE, "mine")):
         with pytest.raises(type(mistake), match="mine"), writing("some/file", "choose another --out"):
             raise mistake
 

@@ -41,6 +41,8 @@ def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
     """Tell what keeps ``path`` from being written in one sentence, which ends with what to do ``instead``."""
     try:
         yield
+    except BrokenPipeError:  # the reader of our output has gone; no file is to blame
+        raise
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); {instead}") from error
 

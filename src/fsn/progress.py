@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
@@ -13,17 +14,42 @@ T = TypeVar("T")
 PLAIN_INTERVAL_S = 10.0
 
 
+def say(line: str) -> None:
+    """Print a line on standard error. One that is closed, or whose reader has gone, stops nothing."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
+
+
+def count(x: float) -> str:
+    """1234567 -> 1.23 M"""
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if x >= size:
+            return f"{x / size:.2f}{letter}"
+    return f"{x:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 45 s, 12 min, 3 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class Bar:
     """A progress bar with free fields, e.g. ``bar.update(1, loss="2.31", rate="1.2 Mtok/s")``.
 
     Used as a context manager. Where standard error is not a terminal it prints one plain line at most every
-    ten seconds, and one at the end.
+    ten seconds, and one at the end. With ``shown=False`` it only counts.
     """
 
-    def __init__(self, description: str, total: int | None = None, done: int = 0) -> None:
-        self.description, self.total, self.done = description, total, done
+    def __init__(
+        self, description: str, total: int | None = None, done: int = 0, *, shown: bool = True
+    ) -> None:
+        self.description, self.total, self.done, self.shown = description, total, done, shown
         self.fields: dict[str, str] = {}
-        self.terminal = sys.stderr.isatty()
+        self.terminal = shown and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
         self._start = self._last_line = time.monotonic()
         self._start_done = done
         self._line_done = -1
@@ -52,7 +78,8 @@ class Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.terminal:
-            self._progress.stop()
+            with contextlib.suppress(OSError):
+                self._progress.stop()
         elif self.done != self._line_done and time.monotonic() - self._start > 2.0:
             self._print_line()
 
@@ -61,7 +88,8 @@ class Bar:
         self.fields.update(fields)
         if self.terminal:
             extra = "  ".join(f"{name} {value}" for name, value in self.fields.items())
-            self._progress.update(self._task, completed=self.done, extra=extra)
+            with contextlib.suppress(OSError):
+                self._progress.update(self._task, completed=self.done, extra=extra)
         elif time.monotonic() - self._last_line >= PLAIN_INTERVAL_S:
             self._print_line()
 
@@ -76,7 +104,8 @@ class Bar:
                 left = (now - self._start) / made * (self.total - self.done)
                 parts.append(f"{left:.0f} s left")
         parts += [f"{name} {value}" for name, value in self.fields.items()]
-        print(", ".join(parts), file=sys.stderr, flush=True)
+        if self.shown:
+            say(", ".join(parts))
 
 
 def track(iterable: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:

@@ -386,7 +386,7 @@ def graph_training(steps: int, device: str = "cuda", **overrides: Any) -> dict[s
         with path(which), numerics(recipe, place):
             stepper = Stepper(model, windows, recipe, World(device=place))
             stepper.set_order(epoch_order(len(windows), 0, 1))
-            stepper.set_place(0, 0)
+            stepper.seek(0, 0)
             stepper.run(steps, 0)
             losses[which] = stepper.read(0, steps)[0]
     return losses

@@ -290,7 +290,7 @@ def races(
     with fused_models.path("fused"), limits, numerics(recipe, torch.device("cpu")):
         stepper = Stepper(model, windows, recipe, World(device=torch.device("cpu")))
         stepper.set_order(epoch_order(len(windows), 0, 1))
-        stepper.set_place(0, 0)
+        stepper.seek(0, 0)
         with poison(), without(broken), watching() as clocks:
             for last in (False, True):
                 if trainer:

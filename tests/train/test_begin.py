@@ -17,7 +17,7 @@ from fsn.paper import needs
 from fsn.paper.archive import add_losses
 from fsn.paper.library import Library
 from fsn.train import Run, load_run, train
-from fsn.train.plateau import same_but_seed
+from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import TINY
 from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless

@@ -11,8 +11,7 @@ import torch
 
 from fsn.errors import UserError
 from fsn.train import checkpoint as module
-from fsn.train.checkpoint import Checkpoints
-from fsn.train.state import NonFinite
+from fsn.train.checkpoint import Checkpoints, NonFinite
 
 
 def save(store: Checkpoints, step: int, evaluated: bool = False) -> str:

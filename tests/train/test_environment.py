@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fsn
-from fsn.train.environment import commit
+from fsn.train.world import commit
 
 ROOT = Path(fsn.__file__).resolve().parents[2]
 

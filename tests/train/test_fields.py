@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fsn import UserError
-from fsn.train.fields import parse_fields
+from fsn.train.recipe import parse_fields
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from fsn.cli import main
 from fsn.errors import UserError
 from fsn.train import train
 from fsn.train.commands import train as command
-from fsn.train.folder import check_out, disk_errors
+from fsn.train.run import check_out
 from tests.train.tiny import MODELS, corpus, recipe, text
 
 MODEL = MODELS["fsn-1m"]
@@ -41,17 +40,6 @@ def test_names_that_cannot_be_a_folder_are_refused_before_the_text_is_read(
     ):
         with pytest.raises(UserError, match=sentence):
             command("fsn-1m", out=str(out), corpus="no such text", begin_with=tmp_path if begun else None)
-
-
-@pytest.mark.parametrize(
-    "number", [errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EROFS]
-)
-def test_what_the_disk_refuses_is_one_sentence(number: int) -> None:
-    refused = pytest.raises(UserError, match=r"runs/x cannot be written \(.+\); choose another --out")
-    with refused, disk_errors(Path("runs/x")):
-        raise OSError(number, os.strerror(number))
-    with pytest.raises(BrokenPipeError), disk_errors(Path("runs/x")):
-        raise BrokenPipeError(errno.EPIPE, "not the run's own trouble")
 
 
 def test_a_run_is_not_written_into_its_own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

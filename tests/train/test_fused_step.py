@@ -53,7 +53,7 @@ def make(on: bool, r: Recipe, world: World) -> Stepper:
     stepper = Stepper(Bigrams(30).to(world.device), Windows(text, r.length, r.train_stride), r, world)
     assert stepper._fused == on
     stepper.set_order(epoch_order(stepper.n_windows, 0, 1))
-    stepper.set_place(0, 0)
+    stepper.seek(0, 0)
     return stepper
 
 
@@ -92,7 +92,7 @@ def broken_run(device: str = "cpu", engine: Any = "eager") -> dict[str, Any]:
         broken = stepper.optimizer.broken.item()
         parameter = stepper.first_bad_tensor(2, 2)
         stepper.flat.values.nan_to_num_(0.0, 0.0)
-        stepper.set_place(2, 2)
+        stepper.seek(2, 2)
         fine = stepper.first_bad_tensor(2, 2)
         stepper.run(1, 2)
     finite = torch.tensor([losses, norms]).isfinite().all(0).tolist()
@@ -120,7 +120,7 @@ def rows_of_three() -> list[bool]:
         assert 3 <= pair[0].batch_at(last) < 9
         for position in (0, last):
             for stepper in pair:
-                stepper.set_place(position, position)
+                stepper.seek(position, position)
             batch = pair[0].batch_at(position)
             mine, theirs = (stepper._gather(batch) for stepper in pair)
             same.append(all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)))
@@ -145,7 +145,7 @@ def test_warm_up_before_a_short_last_batch(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     stepper = make(False, recipe(precision="fp32", engine="compile", drop_last=False, batch_size=5), World())
     last = stepper.steps_per_epoch - 1
-    stepper.set_place(last, last)
+    stepper.seek(last, last)
     before = [t.clone() for t in (*stepper.optimizer.tensors(), stepper.counters)]
     stepper.prepare()
     after = (*stepper.optimizer.tensors(), stepper.counters)

@@ -26,7 +26,7 @@ def make(preset: str, r: Recipe) -> Stepper:
     windows = Windows(text.train.to(device), r.length, r.train_stride)
     stepper = Stepper(model, windows, r, World(device=device))
     stepper.set_order(epoch_order(len(windows), r.seed, 1))
-    stepper.set_place(0, 0)
+    stepper.seek(0, 0)
     return stepper
 
 

@@ -18,8 +18,7 @@ from fsn.errors import UserError
 from fsn.models import config_from_dict
 from fsn.train import NonFinite, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
-from fsn.train.folder import RunFolder, read_metrics
-from fsn.train.plateau import same_but_seed, trailing
+from fsn.train.run import RunFolder, read_metrics, same_but_seed, trailing
 from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless
 
 
@@ -258,7 +257,9 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(
         honest(path, data)
 
     monkeypatch.setattr(checkpoint_module, "_write", full)
-    with pytest.raises(UserError, match=r"is full; free some space and run the same command again"):
+    with pytest.raises(
+        UserError, match=r"cannot be written \(No space left on device\); mend that and run the same command"
+    ):
         go(tmp_path / "b", checkpoint_steps=4)
     assert sorted(p.name for p in (tmp_path / "b" / "last").iterdir()) == [
         "CURRENT",

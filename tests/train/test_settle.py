@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fsn.errors import UserError
 from fsn.train import Run, load_run, train
@@ -125,3 +126,20 @@ def test_extend_is_offered_only_where_more_was_asked(run: Path) -> None:
         "50 all the same"
     )
     assert refused(run, epochs=3, lr=0.1).endswith("give the same options, or choose another --out")
+
+
+def test_a_run_from_before_a_field_existed_goes_on_and_can_be_fine_tuned(run: Path, tmp_path: Path) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    del config["model"]["rounding"], config["recipe"]["deterministic"]
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    tuned = train(
+        "fsn-1m",
+        corpus(),
+        tmp_path / "tuned",
+        recipe(max_steps=1),
+        overrides=MODEL,
+        begin_with=run,
+        quiet=True,
+    )
+    assert tuned.finished
+    assert go(run, epochs=3, extend=True).step == 75

@@ -27,7 +27,7 @@ def make(preset: str, r: Recipe, **overrides: Any) -> tuple[nn.Module, Windows, 
     windows = Windows(text.train, r.length, r.train_stride)
     stepper = Stepper(model, windows, r, World())
     stepper.set_order(epoch_order(len(windows), r.seed, 1))
-    stepper.set_place(0, 0)
+    stepper.seek(0, 0)
     return model, windows, stepper
 
 
@@ -125,7 +125,7 @@ def test_incomplete_last_batch_is_a_mean_over_what_is_there() -> None:
     rows = epoch_order(len(windows), r.seed, 1)[last * 48 :]
     batch = windows.gather(rows)
     expected = float(model.loss(batch[:, :-1], batch[:, 1:]).mean().detach())  # type: ignore[operator]
-    stepper.set_place(last, last)
+    stepper.seek(last, last)
     stepper.run(1, last)
     assert stepper.read(last, 1)[0][0] == pytest.approx(expected, rel=1e-6)
 

@@ -20,8 +20,7 @@ from fsn import data
 from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
 from fsn.train.commands import Preset, parse_fields, slots, sweep
-from fsn.train.execute import run_here, submit
-from fsn.train.sweep import Job, read_sweep, table
+from fsn.train.sweep import Job, read_sweep, run_here, submit, table
 from tests.train.tiny import environment, text
 
 TINY = {"length": 32, "train_stride": 16, "eval_stride": 16, "batch_size": 8, "epochs": 1}

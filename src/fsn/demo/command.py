@@ -48,7 +48,7 @@ def demo(
     from fsn.demo.plan import make_plan, steps_for
     from fsn.demo.story import write_page
     from fsn.demo.training import cores, train_all
-    from fsn.train.folder import check_out, check_outside
+    from fsn.train.run import check_out, check_outside
 
     begun = time.monotonic()
     if report.is_dir():

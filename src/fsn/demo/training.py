@@ -18,7 +18,7 @@ from fsn.demo.plan import Act, Entry, Plan
 from fsn.errors import UserError
 from fsn.progress import PLAIN_INTERVAL_S
 from fsn.train import Run, load_run
-from fsn.train.execute import last_line, run_here
+from fsn.train.sweep import last_line, run_here
 
 LOOK_S = 0.4
 SETTINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

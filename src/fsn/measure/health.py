@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fsn.measure.runs import RunLike, diverged_at, epoch_value, finished_epochs, run_name, vocabulary_of
 from fsn.measure.tables import Table
-from fsn.train.plateau import MARGIN_BITS, same_but_seed, trailing
+from fsn.train.run import MARGIN_BITS, same_but_seed, trailing
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fsn.paper.library import Library, epochs_of
 from fsn.paper.scales import scale_named
 from fsn.paper.tokens import FILE, store_losses
 from fsn.train import Run, load_run
-from fsn.train.plateau import same_but_seed
+from fsn.train.run import same_but_seed
 
 TEXTS = ("environment.json", "log.txt")
 KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "DONE", "kernel", FILE)

@@ -8,10 +8,10 @@ model = load_run("runs/fsn-seed0").load_model("best")
 
 from __future__ import annotations
 
+from .checkpoint import NonFinite
 from .evaluate import Evaluation, evaluate
+from .loop import train
 from .recipe import Recipe
 from .run import Run, load_run
-from .start import train
-from .state import NonFinite
 
 __all__ = ["Evaluation", "NonFinite", "Recipe", "Run", "evaluate", "load_run", "train"]

@@ -22,16 +22,18 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from ..errors import UserError
 from ..io import sync_folder, write_text_atomic
-from .state import NonFinite, first_not_finite
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
 
@@ -44,11 +46,21 @@ class Checkpoint:
     state: dict[str, Any]
     tensors: dict[str, dict[str, Tensor]]
     best: bytes | None
-    warnings: list[str]
+    """The file of the best weights so far."""
+    warnings: list[str] = field(default_factory=list)
 
 
 class Damaged(Exception):
     """This checkpoint cannot be used."""
+
+
+class NonFinite(UserError):
+    """A loss, gradient or weight was NaN or Inf; the weights before it are kept."""
+
+
+def first_not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The name of the first tensor that holds NaN or Inf."""
+    return next((name for name, tensor in tensors if not torch.isfinite(tensor).all()), None)
 
 
 def sha256(data: bytes) -> str:
@@ -67,7 +79,6 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.current: str | None = None
-        self.loaded: Checkpoint | None = None
 
     def names(self) -> list[str]:
         """Newest first."""
@@ -113,8 +124,7 @@ class Checkpoints:
             sync_folder(self.folder)
             write_text_atomic(self.folder / "CURRENT", name + "\n")
         except BaseException:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
         previous, self.current = self.current, name
         for old in self.names():
@@ -133,7 +143,7 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""
         candidates = self.names()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
             named = (self.folder / "CURRENT").read_text(encoding="utf-8").strip()
             if named in candidates:
                 candidates.remove(named)
@@ -148,7 +158,7 @@ class Checkpoints:
             if warnings:
                 warnings[-1] += f"; going on from {name}, the one before it"
             found.warnings = warnings
-            self.current, self.loaded = name, found
+            self.current = name
             return found
         if warnings:
             raise UserError(
@@ -176,9 +186,9 @@ class Checkpoints:
                     tensors[Path(file).stem] = safetensors.torch.load(data)
         except OSError as error:
             raise Damaged(f"{Path(error.filename or folder).name}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(f"state.json cannot be read: {type(error).__name__}") from None
-        return Checkpoint(name, state, tensors, best, [])
+        except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise Damaged(f"it cannot be read: {type(error).__name__}") from None
+        return Checkpoint(name, state, tensors, best)
 
 
 def _write(path: Path, data: bytes) -> None:

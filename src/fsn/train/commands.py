@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from ..errors import UserError
-from .fields import parse_fields
-from .folder import check_out
-from .recipe import Precision, Recipe
+from ..progress import say
+from .recipe import Precision, Recipe, parse_fields
 
 Preset = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
 RunPath = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -61,7 +59,7 @@ def train(
         log: Other places for the curves, besides metrics.jsonl and TensorBoard.
         recipe: How it is trained.
     """
-    from .start import train as run_training
+    from .loop import train as run_training
 
     run_training(
         preset,
@@ -227,8 +225,8 @@ def sweep(
         extend: Let finished runs go on where the file now asks for more epochs or steps.
         dry_run: Only show the runs and where they stand.
     """
-    from .execute import run_here, submit
-    from .sweep import read_sweep, table
+    from .run import check_out
+    from .sweep import read_sweep, run_here, submit, table
 
     plan = [dataclasses.replace(job, extend=extend) for job in read_sweep(file, out)]
     if dry_run:
@@ -237,9 +235,6 @@ def sweep(
     for job in plan:
         if not (job.out / "DONE").exists():
             check_out(job.out, job.corpus)
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
 
     if executor == "local":
         notes = run_here(plan, slots(jobs), say)

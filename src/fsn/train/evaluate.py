@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UserError
 from ..progress import Bar
@@ -49,7 +48,39 @@ def second_half(length: int) -> int:
     return -(-length // 2) - 1
 
 
-@torch.no_grad()
+def window_losses(
+    model: nn.Module,
+    windows: Windows,
+    chosen: Tensor | None = None,
+    *,
+    batch_size: int | None = None,
+    precision: Precision = "fp32",
+    label: str | None = None,
+) -> Iterator[Tensor]:
+    """The loss of every prediction without dropout, a batch of windows at a time: (b, length − 1), in nats.
+
+    ``chosen`` (n,) picks windows by number, in that order; without it all are taken. ``label`` shows a progress bar
+    under that name.
+    """
+    check_batch_size(batch_size)
+    device = next(model.parameters()).device
+    batch_size = batch_size or default_batch_size(device)
+    precision = "fp32" if precision == "auto" else precision
+    index = torch.arange(len(windows), device=device) if chosen is None else chosen.to(device)
+    training = model.training
+    model.eval()
+    try:
+        with Bar(label or "", len(index), shown=label is not None) as bar:
+            for part in index.split(batch_size) if len(index) else ():
+                with torch.no_grad(), products(precision), autocast(precision, device):
+                    batch = windows.gather(part)
+                    losses = model.loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())  # type: ignore[operator]
+                yield losses
+                bar.update(len(part))
+    finally:
+        model.train(training)
+
+
 def evaluate(
     model: nn.Module,
     windows: Windows,
@@ -68,41 +99,35 @@ def evaluate(
     of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
     up with :class:`EvaluationStopped`.
     """
-    check_batch_size(batch_size)
     device = next(model.parameters()).device
     world = world or World(device=device)
-    batch_size = batch_size or default_batch_size(device)
-    precision = "fp32" if precision == "auto" else precision
     total, length = len(windows), windows.length
     half = second_half(length)
     sums = torch.zeros(3, dtype=torch.float64, device=device)
     places = torch.zeros(length - 1, dtype=torch.float64, device=device)
     mine = world.rows(total)
-    training = model.training
-    model.eval()
-    _wait(device)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     start = time.perf_counter()
-    try:
-        shown = Bar(label, len(mine)) if label and world.first else contextlib.nullcontext()
-        with shown as bar:
-            for low in range(mine.start, mine.stop, batch_size):
-                if stop is not None and stop():
-                    sums[2] += 1
-                    break
-                index = torch.arange(low, min(low + batch_size, mine.stop), device=device)
-                batch = windows.gather(index)
-                with products(precision), autocast(precision, device):
-                    loss = model.loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())  # type: ignore[operator]
-                loss = loss.double()
-                sums[0] += loss.sum()
-                sums[1] += loss[:, half:].sum()
-                places += loss.sum(0)
-                if bar is not None:
-                    bar.update(len(index))
-        all_nats, half_nats, stopped = world.add(sums).tolist()
-        nats_by_place = world.add(places).tolist()
-    finally:
-        model.train(training)
+    batches = window_losses(
+        model,
+        windows,
+        torch.arange(mine.start, mine.stop, device=device),
+        batch_size=batch_size,
+        precision=precision,
+        label=label if world.first else None,
+    )
+    for loss in batches:
+        if stop is not None and stop():
+            sums[2] += 1
+            batches.close()  # type: ignore[attr-defined]
+            break
+        loss = loss.double()
+        sums[0] += loss.sum()
+        sums[1] += loss[:, half:].sum()
+        places += loss.sum(0)
+    all_nats, half_nats, stopped = world.add(sums).tolist()
+    nats_by_place = world.add(places).tolist()
     if stopped:
         raise EvaluationStopped
     seconds = time.perf_counter() - start
@@ -125,8 +150,3 @@ def check_batch_size(batch_size: int | None) -> None:
 
 def default_batch_size(device: torch.device) -> int:
     return 512 if device.type == "cuda" else 64
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,17 @@ from typing import Any, Protocol
 from ..errors import UserError
 
 NAMES = ("wandb", "trackio")
+_VALID = {"valid_bits": "loss/valid_bits", "valid_bits_second_half": "loss/valid_bits_second_half"}
+CURVES = {
+    "step": {
+        "loss_bits": "loss/train_bits",
+        "grad_norm": "gradient/norm",
+        "tokens_per_s": "speed/tokens_per_s",
+    },
+    "valid": _VALID,
+    "epoch": {**_VALID, "train_loss_bits": "loss/epoch_train_bits"},
+}
+"""The fields of each kind of line in metrics.jsonl that are drawn, and the names of their curves."""
 
 
 def check_loggers(asked: Sequence[str]) -> None:
@@ -28,9 +40,9 @@ def check_loggers(asked: Sequence[str]) -> None:
 class Logger(Protocol):
     """Takes named numbers at a step."""
 
-    def scalars(self, values: Mapping[str, float], step: int) -> None: ...
+    def log(self, values: Mapping[str, float], step: int) -> None: ...
 
-    def close(self) -> None: ...
+    def finish(self) -> None: ...
 
 
 class TensorBoard:
@@ -41,55 +53,28 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
+    def log(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         self._writer.close()
 
 
-class WandB:
-    """Weights & Biases. The run's id follows from its folder, so a resumed run goes on as the same run."""
-
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        import wandb
-
-        self._run = wandb.init(
-            project="fsn",
-            name=folder.name,
-            id=_identity(folder),
-            resume="allow",
-            dir=str(folder),
-            config=config,
-        )
-
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class Trackio:
-    """trackio: a local dashboard with the interface of Weights & Biases."""
-
-    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        import trackio
-
-        name = f"{folder.name}-{_identity(folder)[:6]}"
-        self._run = trackio.init(project="fsn", name=name, resume="allow", config=config)
-        self._trackio = trackio
-
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
-        self._trackio.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._trackio.finish()
+def _tracker(name: str, folder: Path, config: dict[str, Any]) -> Logger:
+    """wandb, or trackio, which has its interface. The run's id follows from its folder: resumed, it is the same run."""
+    tracker = importlib.import_module(name)
+    identity = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    if name == "wandb":
+        options = {"name": folder.name, "id": identity, "dir": str(folder)}
+    else:
+        options = {"name": f"{folder.name}-{identity[:6]}"}
+    tracker.init(project="fsn", resume="allow", config=config, **options)
+    return tracker
 
 
 class Loggers:
-    """All loggers of a run as one."""
+    """All loggers of a run as one. One that fails is named and left out; the run goes on."""
 
     def __init__(
         self,
@@ -99,26 +84,38 @@ class Loggers:
         step: int,
         say: Callable[[str], None],
     ) -> None:
-        self._all: list[Logger] = []
-        for name in dict.fromkeys(asked):
-            self._all.append(WandB(folder, config) if name == "wandb" else Trackio(folder, config))
+        self._say = say
+        self._all: dict[str, Logger] = {name: _tracker(name, folder, config) for name in asked}
         try:
-            self._all.append(TensorBoard(folder, step))
+            self._all["tensorboard"] = TensorBoard(folder, step)
         except ImportError:
             say(
                 "tensorboard is not installed, so there are no event files (pip install tensorboard); "
                 "metrics.jsonl has every number"
             )
+        except OSError as error:
+            self._failed("tensorboard", error)
 
-    def scalars(self, values: Mapping[str, float | None], step: int) -> None:
-        finite = {n: v for n, v in values.items() if v is not None and math.isfinite(v)}
-        for logger in self._all:
-            logger.scalars(finite, step)
+    def draw(self, line: Mapping[str, Any]) -> None:
+        """Draw a line of metrics.jsonl."""
+        names = CURVES.get(line["kind"], {})
+        values = {curve: line[field] for field, curve in names.items() if math.isfinite(line[field])}
+        if values:
+            self._each(lambda logger: logger.log(values, line["step"]))
 
     def close(self) -> None:
-        for logger in self._all:
-            logger.close()
+        self._each(lambda logger: logger.finish())
 
+    def _each(self, action: Callable[[Logger], None]) -> None:
+        for name, logger in list(self._all.items()):
+            try:
+                action(logger)
+            except Exception as error:  # whatever a tracker raises, training does not depend on it
+                del self._all[name]
+                self._failed(name, error)
 
-def _identity(folder: Path) -> str:
-    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    def _failed(self, name: str, error: Exception) -> None:
+        said = str(error).splitlines() or [type(error).__name__]
+        self._say(
+            f"warning: {name} failed ({said[0]}) and gets no more curves; metrics.jsonl has every number"
+        )

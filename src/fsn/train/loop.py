@@ -2,94 +2,363 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
+import os
+import signal
+import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
+import fsn
+
+from .. import data
 from ..data import epoch_order
-from ..io import write_bytes_atomic, write_text_atomic
-from ..models import config_to_dict
-from ..progress import Bar
-from . import plateau
-from .checkpoint import Checkpoints, pack
-from .environment import peak_memory_gb
+from ..errors import UserError
+from ..io import write_text_atomic, writing
+from ..models import Config, build_from_config, config_from_dict, config_to_dict, preset_with
+from ..progress import Bar, count, duration
+from .checkpoint import NonFinite
 from .evaluate import Evaluation, EvaluationStopped, evaluate
-from .folder import RunFolder, disk_errors
-from .loggers import Loggers
+from .loggers import check_loggers
 from .recipe import Recipe
-from .signals import StopRequest
-from .state import NonFinite, State, Stopped
+from .resume import Resume, Source, Start, find_source, how_to_go_on, open_run
+from .run import FORMAT, Run, RunFolder, check_out, load_run, load_weights, siblings, trailing
 from .step import RING, Stepper
-from .words import NoBar, count, duration
-from .world import World
+from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
 
 if TYPE_CHECKING:
-    from ..data import Windows
+    from ..data import Corpus, Windows
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
+RETRY = "mend that and run the same command again: it goes on from its last checkpoint"
+ENGINES = {
+    "eager": "eager",
+    "compile": "compile: forward and backward through torch.compile",
+    "graph": "graph: the whole step replays as one CUDA graph",
+    "compile-graph": "compile-graph: torch.compile, and the whole step replays as one CUDA graph",
+}
+PRECISIONS = {
+    "fp32": "fp32: float32 throughout",
+    "tf32": "tf32: float32 storage, TensorFloat-32 products",
+    "bf16": "bf16: autocast, weights and phases in float32",
+}
+
+
+def train(
+    model: str | Config,
+    corpus: str | Corpus,
+    out: str | os.PathLike[str],
+    recipe: Recipe | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    begin_with: str | os.PathLike[str] | None = None,
+    resume: Resume = "auto",
+    extend: bool = False,
+    device: str = "auto",
+    budget_minutes: float | None = None,
+    log: Sequence[str] = (),
+    quiet: bool = False,
+) -> Run:
+    """Train a model and return its run.
+
+        run = fsn.train.train("fsn-1m", "enwik8", "runs/fsn-seed0", Recipe(epochs=2))
+        run.epochs[-1]["valid_bits"]
+
+    ``model`` is a preset's name (``overrides`` replace fields of its config) or a config. ``begin_with`` is a
+    run folder whose best weights to fine-tune; the text is then read in that run's symbols. If ``out`` holds an
+    unfinished run of the same config it goes on from its last checkpoint (``resume="auto"``). ``extend`` lets
+    a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
+    checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
+    ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process
+    calls this.
+    """
+    recipe = recipe or Recipe()
+    recipe.check_trainable()
+    if resume not in ("auto", "never", "must"):
+        raise UserError(f"resume must be auto, never or must, not {resume!r}")
+    if budget_minutes is not None and not budget_minutes > 0:
+        raise UserError("the time budget must be positive")
+    check_loggers(log)
+    if isinstance(model, str):
+        preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
+    check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
+    source = None if begin_with is None else find_source(Path(begin_with), Path(out))
+    deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
+    with open_world(device) as world, _own_generator(world.device):
+        text = _load_corpus(corpus, world)
+        if source is not None:
+            text = text.within(source.alphabet)
+        config = _model_config(model, text.vocab_size, dict(overrides or {}))
+        if source is not None:
+            source.check(config)
+        asked = {
+            "preset": model if isinstance(model, str) else None,
+            "model": config_to_dict(config),
+            "recipe": recipe.to_dict(),
+            "corpus": {"name": text.name, "sha256": text.sha256, "symbols": bytes(text.symbols).hex()},
+            **({} if source is None else {"begin_with": source.record}),
+            "fsn_version": fsn.__version__,
+            "format": FORMAT,
+        }
+        windows = data.Windows(text.train, recipe.length, recipe.train_stride)
+        valid = data.Windows(text.valid, recipe.length, recipe.eval_stride)
+        folder = RunFolder(out, quiet or not world.first)
+        with contextlib.closing(folder), StopRequest() as stop, writing(out, RETRY):
+            start = world.first_does(
+                lambda: open_run(folder, asked, len(windows), world.device, resume, extend)
+            )
+            if start.finished:
+                _say_finished(folder)
+            else:
+                if text.left_out:
+                    folder.say(f"warning: {text.name}: {text.left_out}")
+                recipe = Recipe.from_dict(start.config["recipe"])
+                with numerics(recipe, world.device):
+                    training = Training(world, folder, start, source, windows, valid, stop, deadline)
+                    training.run(log)
+        world.wait()  # all files are there before any process reads them
+        run = load_run(out)
+        world.wait()  # and none changes them before all have read
+    return run
+
+
+def _load_corpus(corpus: str | Corpus, world: World) -> Corpus:
+    """The first process fetches; the others then find it in the cache."""
+    if not isinstance(corpus, str | os.PathLike):
+        return corpus
+    mine: list[Corpus] = []
+    world.first_does(lambda: mine.append(data.load(corpus)))
+    return mine[0] if mine else data.load(corpus)
+
+
+def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
+    if isinstance(model, str):
+        return preset_with(model, vocab_size, overrides)
+    config = dataclasses.replace(model, **overrides) if overrides else model
+    if config.vocab_size != vocab_size:
+        raise UserError(
+            f"the model has {config.vocab_size} symbols, the corpus {vocab_size}; make them equal"
+        )
+    return config
+
+
+def _own_generator(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Leave the caller's random generator as it was."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def _say_finished(folder: RunFolder) -> None:
+    if not folder.quiet:
+        best = load_run(folder.path).best
+        reached = f": best {best['valid_bits']:.4f} bits at epoch {best['epoch']}" if best else ""
+        folder.say(f"{folder.path} is finished{reached}; {how_to_go_on(folder)}")
+
+
+class StopRequest:
+    """Notes SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) while it is entered. The step ends, a checkpoint
+    is written, then the process goes. A second Ctrl-C interrupts at once."""
+
+    SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in self.SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.number and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = number
+
+
+class Stopped(Exception):
+    """The run was stopped on purpose, with a checkpoint. ``signal`` is 0 where the time budget ended it."""
+
+    def __init__(self, signal: float) -> None:
+        self.signal = int(signal)
 
 
 @dataclass
+class State:
+    """Where a run stands. Goes into each checkpoint as JSON, which keeps floats to the last bit."""
+
+    step: int = 0
+    epoch: int = 1
+    position: int = 0
+    """Steps done of this epoch."""
+    evaluated_step: int = -1
+    """The step of the last validation."""
+    best_epoch: int | None = None
+    best_bits: float | None = None
+    cumulative_s: float = 0.0
+    """Seconds of training and validation so far, in all parts of the run."""
+    epoch_nats: float = 0.0
+    epoch_predictions: int = 0
+    epoch_train_s: float = 0.0
+    log_nats: float = 0.0
+    log_predictions: int = 0
+    log_train_s: float = 0.0
+
+    def next_epoch(self) -> None:
+        self.epoch, self.position = self.epoch + 1, 0
+        self.epoch_nats, self.epoch_predictions, self.epoch_train_s = 0.0, 0, 0.0
+
+
 class Training:
-    """A run in progress."""
+    """A run in progress: model, step and state on the device, as at the start or as in the checkpoint."""
 
-    folder: RunFolder
-    checkpoints: Checkpoints
-    config: dict[str, Any]
-    recipe: Recipe
-    world: World
-    model: nn.Module
-    stepper: Stepper
-    valid: Windows
-    state: State
-    loggers: Loggers | None
-    stop: StopRequest
-    deadline: float | None = None
-    """On the clock of ``time.monotonic``: when the time budget ends."""
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        world: World,
+        folder: RunFolder,
+        start: Start,
+        source: Source | None,
+        windows: Windows,
+        valid: Windows,
+        stop: StopRequest,
+        deadline: float | None = None,
+    ) -> None:
+        self.world, self.folder, self.stop, self.deadline = world, folder, stop, deadline
+        self.config, self.source, self.resumed = start.config, source, start.checkpoint is not None
+        self.recipe = Recipe.from_dict(start.config["recipe"])
+        self.valid = valid.to(world.device)
+        torch.manual_seed(self.recipe.seed)
+        self.model = build_from_config(config_from_dict(start.config["model"]))
+        if source is not None and start.checkpoint is None:
+            source.load_into(self.model)
+        self.model.to(world.device)
+        self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, self._fallback)
+        self.state = State()
+        if start.checkpoint is not None:
+            known = {f.name for f in dataclasses.fields(State)}
+            self.state = State(**{n: v for n, v in start.checkpoint.state.items() if n in known})
+            self._restore(start.checkpoint.tensors)
+        for tensor in self.stepper.optimizer.tensors():
+            world.share(tensor)
+        if not self.stepper.flat.still_flat():
+            raise RuntimeError("a parameter was replaced while the model was being set up")
         self.steps_per_epoch = self.stepper.steps_per_epoch
         self.total = self.recipe.total_steps(self.stepper.n_windows)
         self.chunk = 1
+        self.seconds_per_step = 0.0
         self.shown_nats: float | None = None
         self.last_checkpoint = time.monotonic()
 
+    def _restore(self, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
+        """Weights, moments and generators as in the checkpoint."""
+        moments = dict(tensors["optimizer"])
+        torch.set_rng_state(moments.pop("rng.cpu"))
+        on_gpu = moments.pop("rng.cuda", None)
+        if on_gpu is not None and self.world.device.type == "cuda":
+            torch.cuda.set_rng_state(on_gpu, self.world.device)
+        load_weights(self.model, tensors["weights"], f"the last weights in {self.folder.path}")
+        self.stepper.optimizer.load_state_dict(moments)
+
+    def _fallback(self, reason: str) -> None:
+        self.folder.say(f"engine    {self.recipe.engine} does not work here ({reason}); using eager")
+
     # -- the run -------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Train to the end. Raises :class:`Stopped` after a checkpoint if a signal or the budget ends it."""
+    def run(self, log: Sequence[str] = ()) -> None:
+        """Train to the end, or until a signal or the time budget ends it with a checkpoint."""
+        if self.world.first:
+            self.folder.write_environment(environment(self.world))
+            self.folder.open_loggers(log, self.config, self.state.step)
+            self._introduce()
+        try:
+            self._run()
+        except Stopped as stopped:
+            why = "the time budget is spent"
+            if stopped.signal:
+                why = "Ctrl-C" if stopped.signal == signal.SIGINT else signal.Signals(stopped.signal).name
+            self.folder.say(
+                f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
+                "a checkpoint is written: run the same command again to go on"
+            )
+            if stopped.signal == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            if stopped.signal:
+                raise SystemExit(128 + stopped.signal) from None
+        except UserError as error:
+            with contextlib.suppress(OSError):
+                self.folder.quiet = True  # the caller shows the sentence; the log keeps it
+                self.folder.say(f"error     {error}")
+            raise
+
+    def _run(self) -> None:
         s = self.state
-        self._stand()
+        self._seek()
         if s.step == 0:
-            if "begin_with" in self.config and s.evaluated_step != s.step:
+            if self.source is not None and s.evaluated_step != s.step:
                 self._extra_validation()  # what the weights are worth as they are
             self.checkpoint()
         self.model.train()
         while s.step < self.total or s.evaluated_step != s.step:
-            if not self.epoch_over():
+            if not self._epoch_over():
                 self._train()
             if s.evaluated_step != s.step:
                 self._end_epoch()
             if s.position == self.steps_per_epoch and s.step < self.total:
                 s.next_epoch()
-                self._stand()
+                self._seek()
         self._finish()
 
-    def epoch_over(self) -> bool:
+    def _introduce(self) -> None:
+        say, r, s = self.folder.say, self.recipe, self.state
+        n = sum(p.numel() for p in self.model.parameters())
+        processes = f", {self.world.size} processes" if self.world.size > 1 else ""
+        say(
+            f"run       {self.folder.path}: "
+            + (f"goes on at step {s.step:,} of {self.total:,}" if self.resumed else "new")
+        )
+        say(
+            f"model     {self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, seed {r.seed}"
+        )
+        if self.source is not None:
+            say(f"{'began ' if self.resumed else 'begins'}    with {self.source.about}")
+        say(
+            f"text      {self.config['corpus']['name']}: {self.stepper.n_windows:,} windows, "
+            f"{self.steps_per_epoch:,} steps an epoch, {self.total:,} in all; "
+            f"{len(self.valid):,} validation windows"
+        )
+        say(
+            f"device    {describe_device(self.world.device)}{processes}{', deterministic' if r.deterministic else ''}"
+        )
+        say(f"precision {PRECISIONS[r.precision]}")
+        say(f"engine    {ENGINES[r.engine]}")
+        say(
+            f"optimizer fused AdamW, all parameters in one vector; lr {r.lr:g}, weight decay {r.weight_decay:g}, "
+            f"clip {r.clip:g}"
+        )
+
+    def _epoch_over(self) -> bool:
         return self.state.position >= self.steps_per_epoch or self.state.step >= self.total
 
-    def _stand(self) -> None:
-        """Put the device where the state says."""
+    def _seek(self) -> None:
+        """Bring the device to the epoch, batch and step of the state."""
         s = self.state
         self.stepper.set_order(epoch_order(self.stepper.n_windows, self.recipe.seed, s.epoch))
-        self.stepper.set_place(s.position, s.step)
+        self.stepper.seek(s.position, s.step)
 
     def _train(self) -> None:
         """Steps to the end of the epoch."""
@@ -100,8 +369,9 @@ class Training:
                 f"ready     engine {self.stepper.engine} warmed up in {seconds:.1f} s (undone, not timed)"
             )
         whole = min(self.steps_per_epoch, s.position + self.total - s.step)
-        with self._bar(f"epoch {s.epoch} of {r.epochs}", whole, s.position) as bar:
-            while not self.epoch_over():
+        title, shown = f"epoch {s.epoch} of {r.epochs}", self.world.first and not self.folder.quiet
+        with Bar(title, whole, s.position, shown=shown) as bar:
+            while not self._epoch_over():
                 if s.step in r.eval_at_steps and s.evaluated_step != s.step:
                     self._extra_validation()
                 n = self._plan()
@@ -109,7 +379,13 @@ class Training:
                 self.stepper.run(n, s.position)
                 nats, norms = self.stepper.read(s.step, n)
                 self._account(nats, norms, time.perf_counter() - start)
-                bar.update(n, **self._fields())
+                left = (self.total - s.step) * s.epoch_train_s / max(s.position, 1)
+                bar.update(
+                    n,
+                    loss=f"{(self.shown_nats or 0.0) * BITS:.3f} bits",
+                    speed=f"{count(s.epoch_predictions / max(s.epoch_train_s, 1e-9))} tokens/s",
+                    run=f"{duration(left)} left",
+                )
                 self._attend()
 
     def _plan(self) -> int:
@@ -118,16 +394,12 @@ class Training:
         n = min(self.chunk, RING, self.steps_per_epoch - s.position, self.total - s.step)
         if r.checkpoint_steps:
             n = min(n, r.checkpoint_steps - s.step % r.checkpoint_steps)
-        for at in r.eval_at_steps:
-            if at > s.step:
-                return min(n, at - s.step)
-        return n
+        return min([n, *(at - s.step for at in r.eval_at_steps if at > s.step)])
 
     def _account(self, nats: list[float], norms: list[float], seconds: float) -> None:
         """Book the steps just run."""
         s, r = self.state, self.recipe
-        share = seconds / len(nats)
-        self.seconds_per_step = share
+        share = self.seconds_per_step = seconds / len(nats)
         for loss, norm in zip(nats, norms, strict=True):
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 self._not_finite(loss, norm)
@@ -142,29 +414,19 @@ class Training:
             s.log_train_s += share
             self.shown_nats = loss if self.shown_nats is None else 0.95 * self.shown_nats + 0.05 * loss
             if s.step % r.log_steps == 0:
-                self._log_step(norm)
-
-    def _log_step(self, norm: float) -> None:
-        s = self.state
-        line: dict[str, Any] = {
-            "kind": "step",
-            "step": s.step,
-            "epoch": s.epoch,
-            "loss_bits": s.log_nats / s.log_predictions * BITS,
-            "grad_norm": norm,
-            "tokens_per_s": round(s.log_predictions / s.log_train_s, 1),
-        }
-        s.log_nats, s.log_predictions, s.log_train_s = 0.0, 0, 0.0
-        self._record(line)
-        self._draw(
-            loss_train_bits=line["loss_bits"], gradient_norm=norm, speed_tokens_per_s=line["tokens_per_s"]
-        )
+                self._record(
+                    "step",
+                    loss_bits=s.log_nats / s.log_predictions * BITS,
+                    grad_norm=norm,
+                    tokens_per_s=round(s.log_predictions / s.log_train_s, 1),
+                )
+                s.log_nats, s.log_predictions, s.log_train_s = 0.0, 0, 0.0
 
     def _attend(self) -> None:
         """Checkpoint if due, stop if asked; all processes decide alike."""
         s, r = self.state, self.recipe
         now = time.monotonic()
-        signal, late, due, pace = self.world.largest(
+        stop, late, due, pace = self.world.largest(
             [
                 float(self.stop.number),
                 float(self.deadline is not None and now >= self.deadline),
@@ -173,11 +435,14 @@ class Training:
             ]
         )
         self.chunk = max(1, min(int(LOOK_S / max(pace, 1e-9)), 2 * self.chunk, RING))
-        if signal or (late and s.step < self.total):
+        if stop or (late and s.step < self.total):
             self.checkpoint()
-            raise Stopped(int(signal))
+            raise Stopped(stop)
         if due or (r.checkpoint_steps and s.step % r.checkpoint_steps == 0):
             self.checkpoint()
+
+    def _record(self, kind: str, **fields: Any) -> None:
+        self.folder.record({"kind": kind, "step": self.state.step, "epoch": self.state.epoch, **fields})
 
     # -- validation ----------------------------------------------------------------------------------------
 
@@ -189,11 +454,11 @@ class Training:
                 batch_size=self.recipe.eval_batch_size,
                 world=self.world,
                 label=None if self.folder.quiet else label,
-                stop=lambda: bool(self.stop),
+                stop=lambda: bool(self.stop.number),
             )
         except EvaluationStopped:
             self.checkpoint()
-            raise Stopped(int(self.world.largest([float(self.stop.number)])[0])) from None
+            raise Stopped(self.world.largest([float(self.stop.number)])[0]) from None
         self.state.evaluated_step = self.state.step
         self.state.cumulative_s += result.seconds
         return result
@@ -201,18 +466,14 @@ class Training:
     def _extra_validation(self) -> None:
         s = self.state
         result = self._validate()
-        line = {
-            "kind": "valid",
-            "step": s.step,
-            "epoch": s.epoch,
-            "valid_bits": result.bits,
-            "valid_bits_second_half": result.bits_second_half,
-            "valid_precision": "fp32",
-            "valid_s": round(result.seconds, 3),
-            "cumulative_s": round(s.cumulative_s, 3),
-        }
-        self._record(line)
-        self._draw(loss_valid_bits=result.bits, loss_valid_bits_second_half=result.bits_second_half)
+        self._record(
+            "valid",
+            valid_bits=result.bits,
+            valid_bits_second_half=result.bits_second_half,
+            valid_precision="fp32",
+            valid_s=round(result.seconds, 3),
+            cumulative_s=round(s.cumulative_s, 3),
+        )
         self.folder.say(
             f"step {s.step:,}: validation {result.bits:.4f} bits, {result.bits_second_half:.4f} second half"
         )
@@ -224,75 +485,50 @@ class Training:
         best = math.isfinite(result.bits) and (s.best_bits is None or result.bits < s.best_bits)
         if best:
             s.best_epoch, s.best_bits = s.epoch, result.bits
-        line: dict[str, Any] = {
-            "kind": "epoch",
-            "epoch": s.epoch,
-            "complete": s.position == self.steps_per_epoch,
-            "step": s.step,
-            "train_loss_bits": s.epoch_nats / s.epoch_predictions * BITS,
-            "valid_bits": result.bits,
-            "valid_bits_second_half": result.bits_second_half,
-            "valid_precision": "fp32",
-            "tokens_per_s": round(s.epoch_predictions / s.epoch_train_s, 1),
-            "eval_tokens_per_s": round(result.tokens_per_s, 1),
-            "train_s": round(s.epoch_train_s, 3),
-            "valid_s": round(result.seconds, 3),
-            "cumulative_s": round(s.cumulative_s, 3),
-            "peak_memory_gb": round(self.world.largest([peak_memory_gb(self.world.device)])[0], 3),
-            "best": best,
-        }
-        self._record(line)
-        self._draw(
-            loss_valid_bits=result.bits,
-            loss_valid_bits_second_half=result.bits_second_half,
-            loss_epoch_train_bits=line["train_loss_bits"],
+        complete = s.position == self.steps_per_epoch
+        train_bits, speed = s.epoch_nats / s.epoch_predictions * BITS, s.epoch_predictions / s.epoch_train_s
+        memory = self.world.largest([peak_memory_gb(self.world.device)])[0]
+        self._record(
+            "epoch",
+            complete=complete,
+            train_loss_bits=train_bits,
+            valid_bits=result.bits,
+            valid_bits_second_half=result.bits_second_half,
+            valid_precision="fp32",
+            tokens_per_s=round(speed, 1),
+            eval_tokens_per_s=round(result.tokens_per_s, 1),
+            train_s=round(s.epoch_train_s, 3),
+            valid_s=round(result.seconds, 3),
+            cumulative_s=round(s.cumulative_s, 3),
+            peak_memory_gb=round(memory, 3),
+            best=best,
         )
         self.folder.say(
-            f"epoch {s.epoch}, step {s.step:,}: train {line['train_loss_bits']:.4f}, "
+            f"epoch {s.epoch}, step {s.step:,}: train {train_bits:.4f}, "
             f"validation {result.bits:.4f} bits ({result.bits_second_half:.4f} second half)"
-            f"{', best' if best else ''}; "
-            f"{count(line['tokens_per_s'])} tokens/s, validation {result.seconds:.1f} s"
+            f"{', best' if best else ''}; {count(speed)} tokens/s, validation {result.seconds:.1f} s"
         )
-        self.world.first_does(lambda: self._keep_best(result.bits) if best else None)
-        self.world.first_does(self._keep_kernel)
-        if s.epoch == 1 and line["complete"]:
-            self._look_at_siblings(result.bits)
+
+        def keep() -> None:
+            if best:
+                self.folder.keep_best(self.model, s.epoch, s.step, result.bits)
+            self.folder.keep_kernel(self.model, s.epoch)
+            if s.epoch == 1 and complete and math.isfinite(result.bits):
+                self._look_at_siblings(result.bits)
+
+        self.world.first_does(keep)
         self.checkpoint(evaluated=True)
 
-    def _keep_best(self, bits: float) -> None:
-        s = self.state
-        about = {
-            "format": "pt",
-            "epoch": str(s.epoch),
-            "step": str(s.step),
-            "valid_bits": repr(bits),
-            "config": json.dumps(config_to_dict(self.model.config)),  # type: ignore[arg-type]
-        }
-        with disk_errors(self.folder.path):
-            write_bytes_atomic(self.folder.best_file, pack(self.model.state_dict(), about))
-
-    def _keep_kernel(self) -> None:
-        """The coupling kernel and the scalars after this epoch: small, and what one reads a run by."""
-        parts = {n: t for n, t in self.model.state_dict().items() if ".kernel." in n or t.dim() == 0}
-        if any(".kernel." in name for name in parts):
-            with disk_errors(self.folder.path):
-                write_bytes_atomic(self.folder.kernel_file(self.state.epoch), pack(parts, {"format": "pt"}))
-
     def _look_at_siblings(self, bits: float) -> None:
-        if not self.world.first or not math.isfinite(bits):
-            return
-        runs = plateau.siblings(self.folder.path, self.config) | {self.folder.path.resolve().name: bits}
-        for run in plateau.trailing(runs):
+        runs = siblings(self.folder.path, self.config) | {self.folder.path.resolve().name: bits}
+        for run in trailing(runs):
             self._record(
-                {
-                    "kind": "warning",
-                    "what": "plateau",
-                    "step": self.state.step,
-                    "run": run.run,
-                    "valid_bits": run.bits,
-                    "best_sibling_bits": run.best,
-                    "trails_by": run.by,
-                }
+                "warning",
+                what="plateau",
+                run=run.run,
+                valid_bits=run.bits,
+                best_sibling_bits=run.best,
+                trails_by=run.by,
             )
             self.folder.say(
                 f"warning: after epoch 1 {run.run} has {run.bits:.3f} bits and trails its best sibling "
@@ -309,13 +545,13 @@ class Training:
         state = dataclasses.asdict(self.state)
         state["metrics_bytes"] = self.folder.metrics_size()
         state["config"] = self.config
-        rng = {"rng.cpu": torch.get_rng_state()}
+        generators = {"rng.cpu": torch.get_rng_state()}
         if self.world.device.type == "cuda":
-            rng["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
-        tensors = {"weights": self.model.state_dict(), "optimizer": self.stepper.optimizer.state_dict() | rng}
+            generators["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
+        moments = self.stepper.optimizer.state_dict() | generators
         best = self.folder.best_file if self.state.best_epoch is not None else None
-        with disk_errors(self.folder.path):
-            self.checkpoints.save(state, tensors, best, evaluated)
+        tensors = {"weights": self.model.state_dict(), "optimizer": moments}
+        self.folder.checkpoints.save(state, tensors, best, evaluated)
 
     def _not_finite(self, loss: float, norm: float) -> None:
         """Stop: the weights are still those before the bad step. Find out what broke, save, say so."""
@@ -323,15 +559,7 @@ class Training:
         found = self.stepper.first_bad_tensor(s.position, s.step)
         tensor = next((name for name in self.world.gather(found) if name is not None), None)
         what = "loss" if not math.isfinite(loss) else "gradient"
-        self._record(
-            {
-                "kind": "warning",
-                "what": "non-finite",
-                "step": s.step + 1,
-                "epoch": s.epoch,
-                "tensor": tensor or what,
-            }
-        )
+        self._record("warning", what="non-finite", step=s.step + 1, tensor=tensor or what)
         self.checkpoint()
         where = (
             f"the first tensor that is not finite is {tensor}"
@@ -341,7 +569,7 @@ class Training:
         value = f"{loss}" if what == "loss" else f"norm {norm}"
         raise NonFinite(
             f"the {what} of step {s.step + 1} (epoch {s.epoch}) is not finite ({value}); {where}; "
-            f"the state after step {s.step}, the last good one, is kept in {self.checkpoints.folder}"
+            f"the state after step {s.step}, the last good one, is kept in {self.folder.checkpoints.folder}"
         )
 
     def _finish(self) -> None:
@@ -354,33 +582,9 @@ class Training:
                 "cumulative_s": round(s.cumulative_s, 3),
             }
             write_text_atomic(self.folder.done_file, json.dumps(done) + "\n")
-        best = (
-            f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
-            if s.best_bits is not None
-            else "no finite validation"
-        )
+        best = "no finite validation"
+        if s.best_bits is not None:
+            best = f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
         self.folder.say(
             f"finished  {s.step:,} steps in {duration(s.cumulative_s)}; {best}; {self.folder.path}"
         )
-
-    # -- small things --------------------------------------------------------------------------------------
-
-    def _record(self, line: dict[str, Any]) -> None:
-        if self.world.first:
-            self.folder.record(line)
-
-    def _draw(self, **values: float) -> None:
-        if self.loggers is not None:
-            self.loggers.scalars({n.replace("_", "/", 1): v for n, v in values.items()}, self.state.step)
-
-    def _bar(self, description: str, total: int, done: int) -> Bar | NoBar:
-        return Bar(description, total, done) if self.world.first and not self.folder.quiet else NoBar()
-
-    def _fields(self) -> dict[str, str]:
-        s = self.state
-        left = (self.total - s.step) * s.epoch_train_s / max(s.position, 1)
-        return {
-            "loss": f"{(self.shown_nats or 0.0) * BITS:.3f} bits",
-            "speed": f"{count(s.epoch_predictions / max(s.epoch_train_s, 1e-9))} tokens/s",
-            "run": f"{duration(left)} left",
-        }

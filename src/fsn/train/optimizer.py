@@ -168,7 +168,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, norm: Tensor) -> None:
-        """Clip and move the weights by the library's kernels; ``broken`` covers this step already."""
+        """Clip and move the weights by PyTorch's kernels; ``broken`` covers this step already."""
         if self.clip > 0:
             self._scale.copy_(((norm + 1e-6) / self.clip).clamp_(min=1.0))
         self._adamw.step()

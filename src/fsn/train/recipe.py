@@ -1,9 +1,9 @@
-"""The recipe of a run: everything but the model and the text."""
+"""The recipe of a run: everything but the model and the text; and fields as people write them."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -72,56 +72,17 @@ class Recipe:
     """Steps between two lines of kind "step" in metrics.jsonl."""
 
     def __post_init__(self) -> None:
-        if any(isinstance(s, bool) or not isinstance(s, int) or s < 1 for s in self.eval_at_steps):
-            raise UserError("recipe: eval_at_steps must be whole numbers from 1 on")
-        object.__setattr__(self, "eval_at_steps", tuple(sorted(set(self.eval_at_steps))))
+        steps = self.eval_at_steps
+        if not isinstance(steps, (list, tuple)) or any(type(s) is not int or s < 1 for s in steps):
+            raise UserError(f"recipe: eval_at_steps must be a list of whole numbers from 1 on, not {steps!r}")
+        object.__setattr__(self, "eval_at_steps", tuple(sorted(set(steps))))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            wanted = _wanted(field.name, str(field.type), value)
+            if wanted is not None:
+                raise UserError(f"recipe: {field.name} must be {wanted}, not {value!r}")
             if field.type == "float":
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                    raise UserError(f"recipe: {field.name} must be a finite number, not {value!r}")
                 object.__setattr__(self, field.name, float(value))
-            elif field.type == "bool" and not isinstance(value, bool):
-                raise UserError(f"recipe: {field.name} must be true or false, not {value!r}")
-            elif field.type in ("int", "int | None"):
-                if value is None and field.type == "int | None":
-                    continue
-                if isinstance(value, bool) or not isinstance(value, int):
-                    raise UserError(f"recipe: {field.name} must be a whole number, not {value!r}")
-        for name, least in (
-            ("batch_size", 1),
-            ("length", 2),
-            ("train_stride", 1),
-            ("eval_stride", 1),
-            ("epochs", 1),
-            ("max_steps", 1),
-            ("eval_batch_size", 1),
-            ("checkpoint_steps", 1),
-            ("log_steps", 1),
-            ("seed", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"recipe: {name} must be at least {least}, not {value}")
-        if self.seed >= 2**64:
-            raise UserError(f"recipe: seed must be below 2^64, but is {self.seed}")
-        for name in ("lr", "weight_decay", "clip", "eps"):
-            if getattr(self, name) < 0:
-                raise UserError(f"recipe: {name} must not be negative, but is {getattr(self, name)}")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"recipe: {name} must lie in [0, 1), but is {getattr(self, name)}")
-        if self.checkpoint_minutes <= 0:
-            raise UserError(
-                "recipe: checkpoint_minutes must be positive; use a large number for rare checkpoints"
-            )
-        for name, choices in (("precision", get_args(Precision)), ("engine", get_args(Engine))):
-            if getattr(self, name) not in choices:
-                raise UserError(
-                    f"recipe: {name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
-                )
-
-    # -- counting ------------------------------------------------------------------------------------------
 
     def steps_per_epoch(self, n_windows: int) -> int:
         """Steps in an epoch of ``n_windows`` windows: 1,406,247 windows in batches of 64 are 21,972 steps."""
@@ -146,8 +107,6 @@ class Recipe:
         """Predictions in a window."""
         return self.length - 1
 
-    # -- to and from files ---------------------------------------------------------------------------------
-
     def to_dict(self) -> dict[str, Any]:
         d = dataclasses.asdict(self)
         d["eval_at_steps"] = list(self.eval_at_steps)
@@ -161,23 +120,55 @@ class Recipe:
             raise UserError(
                 f"recipe: there is no field {unknown[0]!r}; the fields are {', '.join(sorted(known))}"
             )
-        values = dict(d)
-        if "eval_at_steps" in values:
-            steps = values["eval_at_steps"]
-            if not isinstance(steps, (list, tuple)):
-                raise UserError(f"recipe: eval_at_steps must be a list of steps, not {steps!r}")
-            values["eval_at_steps"] = tuple(steps)
-        return cls(**values)
+        return cls(**d)
 
-    def to_yaml(self) -> str:
-        return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
-    @classmethod
-    def from_yaml(cls, text: str) -> Recipe:
-        try:
-            d = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UserError(f"recipe: this is not YAML ({str(error).splitlines()[0]})") from None
-        if not isinstance(d, dict):
-            raise UserError("recipe: a YAML mapping of field names to values is needed")
-        return cls.from_dict(d)
+CHOICES = {"Precision": get_args(Precision), "Engine": get_args(Engine)}
+LEAST = {"seed": 0, "length": 2, "lr": 0, "weight_decay": 0, "clip": 0, "eps": 0, "beta1": 0, "beta2": 0}
+"""The least value of a number; of those not named here, 1, and above 0 for ``checkpoint_minutes``."""
+
+
+def _wanted(name: str, kind: str, value: Any) -> str | None:
+    """What a field must be, where it is something else."""
+    if kind in CHOICES:
+        return None if value in CHOICES[kind] else f"one of {', '.join(CHOICES[kind])}"
+    if kind == "bool":
+        return None if isinstance(value, bool) else "true or false"
+    if kind.startswith("tuple") or (value is None and kind.endswith("None")):
+        return None
+    word, types = ("a whole", int) if kind.startswith("int") else ("a finite", (int, float))
+    if isinstance(value, bool) or not isinstance(value, types) or not abs(value) < 2**1023:
+        return f"{word} number"
+    if name in ("beta1", "beta2"):
+        return None if 0 <= value < 1 else "in [0, 1)"
+    if name == "checkpoint_minutes":
+        return None if value > 0 else "positive; use a large number for rare checkpoints"
+    if word == "a whole" and value >= 2 ** (power := 64 if name == "seed" else 31):
+        return f"below 2^{power}"
+    least = LEAST.get(name, 1)
+    return None if value >= least else f"at least {least}"
+
+
+def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
+    """``("k=96", "bound=none")`` as a dict; values are read as YAML."""
+    fields: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UserError(f"{word!r} is not of the form field=value")
+        name = name.replace("-", "_")
+        if name in fields:
+            raise UserError(f"{name} is given twice, the second time as {word!r}; give it once")
+        parsed: Any = value
+        with contextlib.suppress(yaml.YAMLError):
+            parsed = yaml.safe_load(value)
+        fields[name] = with_numbers(parsed)
+    return fields
+
+
+def with_numbers(value: Any) -> Any:
+    """A value from a YAML file, where 1e-3 is a number too: YAML 1.1 takes it for text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value

@@ -1,27 +1,265 @@
-"""A run folder, read back."""
+"""The run folder: written while a run trains, read back as a :class:`Run`, compared with its siblings.
+
+config.yaml         model, recipe and corpus, every choice made
+metrics.jsonl       a line for every epoch, extra validation, warning, and every `log_steps` steps
+environment.json    versions, device and commit
+best.safetensors    the weights of the best epoch
+kernel/             the coupling kernel after every epoch
+last/               checkpoints, see checkpoint.py
+log.txt, lock, tensorboard/, DONE
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import safetensors.torch
 import torch
+import yaml
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from .. import data
 from ..data import Alphabet, Corpus
+from ..data.paths import reads
+from ..data.registry import folder_of
 from ..errors import UserError
-from ..models import Config, LanguageModel, build_from_config, config_from_dict
-from .checkpoint import Checkpoints, sha256
-from .folder import read_config, read_metrics
-from .recipe import Recipe
+from ..io import check_writable, write_bytes_atomic, write_text_atomic
+from ..models import Config, LanguageModel, build_from_config, config_from_dict, config_to_dict
+from ..nn import CouplingKernel
+from ..progress import say
+from .checkpoint import Checkpoints, pack, sha256
+from .loggers import Loggers
+from .recipe import BOOKKEEPING, DURATION, Recipe
+
+try:
+    import fcntl
+except ImportError:  # Windows: no advisory locks; two writers are then not noticed
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1
+LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
+"""Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
+DURATION_ENTRIES = frozenset(f"recipe.{name}" for name in DURATION)
+BOOKKEEPING_ENTRIES = frozenset(f"recipe.{name}" for name in BOOKKEEPING)
+MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
+
+
+# -- writing -----------------------------------------------------------------------------------------------
+
+
+class RunFolder:
+    """The folder of a run that is being trained: one writer at a time, and lines that survive a crash."""
+
+    def __init__(self, path: str | os.PathLike[str], quiet: bool = False) -> None:
+        self.path = Path(path)
+        self.quiet = quiet
+        self.checkpoints = Checkpoints(self.path / "last")
+        self.best_file = self.path / "best.safetensors"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.done_file = self.path / "DONE"
+        self._lock: IO[str] | None = None
+        self._log: IO[str] | None = None
+        self._metrics: IO[bytes] | None = None
+        self._loggers: Loggers | None = None
+
+    def open(self) -> None:
+        """Make the folder, lock it, open the log."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (held while the run lasts)
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = lock.read().strip()
+                lock.close()
+                raise UserError(
+                    f"another process{f' ({holder})' if holder else ''} is writing to {self.path}; "
+                    "wait for it, stop it, or choose another --out"
+                ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}")
+        lock.flush()
+        self._lock = lock
+        self._log = open(self.path / "log.txt", "a", encoding="utf-8")  # noqa: SIM115
+
+    def close(self) -> None:
+        if self._loggers is not None:
+            self._loggers.close()
+        for file in (self._metrics, self._log, self._lock):  # closing the last one releases the lock
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+        self._metrics = self._log = self._lock = self._loggers = None
+
+    def say(self, line: str) -> None:
+        """Print a line and keep it in log.txt."""
+        if not self.quiet:
+            say(line)
+        if self._log is not None:
+            self._log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+            self._log.flush()
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_text_atomic(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False, width=110))
+
+    def write_environment(self, current: dict[str, Any]) -> None:
+        """environment.json: the present part of the run on top, the parts before it under ``earlier``."""
+        before = read_environment(self.path)
+        earlier = before.pop("earlier", []) + ([before] if before else [])
+        text = json.dumps({**current, "earlier": earlier}, indent=1)
+        write_text_atomic(self.path / "environment.json", text + "\n")
+
+    def open_loggers(self, asked: Sequence[str], config: dict[str, Any], step: int) -> None:
+        self._loggers = Loggers(self.path, asked, config, step, self.say)
+
+    def open_metrics(self, size: int) -> None:
+        """Cut metrics.jsonl to ``size`` bytes, the length at the checkpoint the run goes on from."""
+        have = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
+        if have < size:
+            raise UserError(
+                f"{self.metrics_file} is shorter ({have:,} bytes) than when the checkpoint was written "
+                f"({size:,}); put the file back, or start a new run in another folder"
+            )
+        self._metrics = open(self.metrics_file, "ab")  # noqa: SIM115
+        self._metrics.truncate(size)
+        self._metrics.seek(size)
+
+    def record(self, line: dict[str, Any]) -> None:
+        """Append one line to metrics.jsonl, NaN and Inf as null, and draw it; in the first process only."""
+        if self._metrics is None:
+            return
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+        self._metrics.write((json.dumps(clean) + "\n").encode())
+        self._metrics.flush()
+        if self._loggers is not None:
+            self._loggers.draw(line)
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics.jsonl that are on the disk for certain."""
+        assert self._metrics is not None
+        self._metrics.flush()
+        os.fsync(self._metrics.fileno())
+        return self._metrics.tell()
+
+    def keep_best(self, model: LanguageModel, epoch: int, step: int, bits: float) -> None:
+        about = {
+            "format": "pt",
+            "epoch": str(epoch),
+            "step": str(step),
+            "valid_bits": repr(bits),
+            "config": json.dumps(config_to_dict(model.config)),
+        }
+        write_bytes_atomic(self.best_file, pack(model.state_dict(), about))
+
+    def keep_kernel(self, model: nn.Module, epoch: int) -> None:
+        """The coupling kernel and the scalars after this epoch: small, and what one reads a run by."""
+        kernels = [name for name, module in model.named_modules() if isinstance(module, CouplingKernel)]
+        state = model.state_dict()
+        parts = {n: t for n, t in state.items() if n.rpartition(".")[0] in kernels}
+        if parts:
+            parts |= {n: t for n, t in state.items() if t.dim() == 0}
+            file = self.path / "kernel" / f"epoch-{epoch:04d}.safetensors"
+            write_bytes_atomic(file, pack(parts, {"format": "pt"}))
+
+
+def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
+    """Stop if a run cannot be written to ``out``, or would become part of the corpus it is trained on."""
+    if not os.fspath(out):
+        raise UserError("--out is empty; give it the name of a folder")
+    check_writable(out, "choose another --out")
+    if corpus is not None:
+        check_outside(Path(out), corpus, "an --out")
+
+
+def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
+    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
+    text = folder_of(corpus)
+    if text is not None and reads(text, path):
+        raise UserError(
+            f"{path} lies in the corpus {text} and would become part of its text; "
+            f"choose {option} outside of it"
+        )
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.yaml of a run folder."""
+    file = path / "config.yaml"
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is not a run folder: it has no config.yaml") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{file} cannot be read ({type(error).__name__})") from None
+    if not isinstance(config, dict) or not {"model", "recipe", "corpus"} <= set(config):
+        raise UserError(f"{file} is not the config of a run")
+    if config.get("format") != FORMAT:
+        raise UserError(
+            f"{path} has format {config.get('format')}; this version of fsn reads format {FORMAT}"
+        )
+    fits: dict[str, Callable[[Any], bool]] = {
+        **dict.fromkeys(("model", "recipe", "corpus"), lambda value: isinstance(value, dict)),
+        "corpus.name": lambda value: isinstance(value, str),
+        "corpus.sha256": lambda value: value is not None,
+        "corpus.symbols": _is_hexadecimal,
+    }
+    for name, fit in fits.items():
+        section, _, entry = name.partition(".")
+        if not fit(config[section].get(entry) if entry else config[section]):
+            raise UserError(
+                f"{file} was changed: its {name} is missing or makes no sense; put the right file back"
+            )
+    try:  # fields that are newer than the run get their defaults
+        model, recipe = config_from_dict(config["model"]), Recipe.from_dict(config["recipe"])
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    return {**config, "model": config_to_dict(model), "recipe": recipe.to_dict()}
+
+
+def _is_hexadecimal(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(bytes.fromhex(value))
+    except ValueError:
+        return False
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line that was cut off is left out."""
+    try:
+        raw = (path / "metrics.jsonl").read_bytes()
+    except FileNotFoundError:
+        return []
+    lines: list[dict[str, Any]] = []
+    for number, line in enumerate(raw.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            if number < raw.count(b"\n") + 1:
+                raise UserError(f"line {number} of {path / 'metrics.jsonl'} is not JSON") from None
+    return lines
+
+
+def read_environment(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((path / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +318,7 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        try:
-            return json.loads((self.folder / "environment.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        return read_environment(self.folder)
 
     def best_weights(self) -> tuple[dict[str, Tensor], str]:
         """What best.safetensors holds, and its sha256."""
@@ -120,10 +355,7 @@ class Run:
             weights = checkpoint.tensors["weights"]
         else:
             raise UserError(f"which weights? {which!r} is neither best nor last")
-        with torch.random.fork_rng(devices=[]):
-            model = build_from_config(self.model_config)
-        put_weights(model, weights, f"the {which} weights in {self.folder}")
-        return model.to(device).eval()
+        return self._model(weights, f"the {which} weights in {self.folder}").to(device)
 
     def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
         """(epoch, model) for every epoch whose coupling kernel was kept, oldest first.
@@ -141,14 +373,17 @@ class Run:
                 raise UserError(
                     f"{path} cannot be read ({error}); delete it to leave that epoch out"
                 ) from None
-            with torch.random.fork_rng(devices=[]):
-                model = build_from_config(self.model_config)
-            put_weights(model, parts, f"the weights in {path}", strict=False)
-            yield epoch, model.eval()
+            yield epoch, self._model(parts, f"the weights in {path}", strict=False)
+
+    def _model(self, weights: dict[str, Tensor], what: str, strict: bool = True) -> LanguageModel:
+        with torch.random.fork_rng(devices=[]):
+            model = build_from_config(self.model_config)
+        load_weights(model, weights, what, strict)
+        return model.eval()
 
 
-def put_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict: bool = True) -> None:
-    """Put weights into the model that a config.yaml describes; ``what`` says whose they are."""
+def load_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict: bool = True) -> None:
+    """Load weights into the model that a config.yaml describes; ``what`` says whose they are."""
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
@@ -163,3 +398,77 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     if not path.is_dir():
         raise UserError(f"there is no run folder {path}")
     return Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
+
+
+# -- comparing ---------------------------------------------------------------------------------------------
+
+
+def flatten(d: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one dict with dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in d.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def compare(a: Mapping[str, Any], b: Mapping[str, Any], free: Set[str]) -> dict[str, tuple[Any, Any]]:
+    """Entries, flattened, in which two configs differ, save those that are ``free`` to."""
+    x, y = flatten(a), flatten(b)
+    names = sorted((x.keys() | y.keys()) - free)
+    return {name: (x.get(name), y.get(name)) for name in names if x.get(name) != y.get(name)}
+
+
+def differences(before: dict[str, Any], asked: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Entries, flattened, in which the run asked for is not the one a config describes: (there, asked).
+
+    What only names things or says when something is written down may differ, and ``auto`` takes what is there.
+    """
+    kept = before["recipe"]
+    recipe = {name: kept[name] if value == "auto" else value for name, value in asked["recipe"].items()}
+    return compare(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING_ENTRIES)
+
+
+def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two configs differ in nothing but the seed (and in what does not touch epoch 1)."""
+    return not compare(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
+
+
+@dataclass(frozen=True)
+class Trailing:
+    """The plateau failure: a run that stays far behind its siblings after the first epoch, as some seeds do."""
+
+    run: str
+    bits: float
+    best: float
+
+    @property
+    def by(self) -> float:
+        return self.bits - self.best
+
+
+def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> list[Trailing]:
+    """The runs whose bits after epoch 1 exceed the best sibling's by more than ``margin``."""
+    best = min(bits.values(), default=0.0)
+    return [Trailing(run, b, best) for run, b in bits.items() if b - best > margin]
+
+
+def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
+    """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
+    found: dict[str, float] = {}
+    here = folder.resolve()
+    for other in sorted(here.parent.iterdir()):
+        if other == here or not (other / "config.yaml").is_file():
+            continue
+        try:
+            theirs = read_config(other)
+            lines = read_metrics(other)
+        except (UserError, OSError):
+            continue
+        if theirs["recipe"].get("seed") == config["recipe"]["seed"] or not same_but_seed(config, theirs):
+            continue
+        for line in lines:
+            if line.get("kind") == "epoch" and line.get("epoch") == 1 and line.get("complete", True):
+                if line.get("valid_bits") is not None:
+                    found[other.name] = line["valid_bits"]
+                break
+    return found

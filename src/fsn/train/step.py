@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from ..models import LanguageModel
 from ..nn.probe import record
 from ..ops import DropoutKey
+from .checkpoint import first_not_finite
 from .optimizer import FlatParameters, Optimizer
 from .recipe import Engine, Recipe
-from .state import first_not_finite
 from .world import World, autocast
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ class Stepper:
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
 
-    def set_place(self, position: int, step: int) -> None:
-        """Stand before batch ``position`` of the epoch, after ``step`` steps of the run."""
+    def seek(self, position: int, step: int) -> None:
+        """Go to batch ``position`` of the epoch, after ``step`` steps of the run."""
         place = [position, dropout_base(self.recipe.seed) + step, step]
         self.counters.copy_(torch.tensor(place, dtype=torch.int64))
         self.optimizer.broken.zero_()
@@ -179,7 +179,7 @@ class Stepper:
     def prepare(self) -> float:
         """Compile, warm up and capture, leaving every number as it was; the seconds it took.
 
-        Called once, standing before a batch. Warm-up steps run on the real data and are then undone.
+        Called once, before the first step. Warm-up steps run on the real data and are then undone.
         """
         if self._ready:
             return 0.0
@@ -219,7 +219,7 @@ class Stepper:
         if self.device.type != "cuda":
             once()
             return
-        stream = torch.cuda.Stream(self.device, priority=-1)  # before work on the side
+        stream = torch.cuda.Stream(self.device, priority=-1)  # before work on side streams
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
@@ -238,7 +238,7 @@ class Stepper:
             mode = "global"
         else:
             parts = [lambda: self._gradients(batch, self._loss), self._update]
-            mode = "thread_local"  # the collective library's watchdog may touch the device meanwhile
+            mode = "thread_local"  # NCCL's watchdog may touch the device meanwhile
         graphs: list[torch.cuda.CUDAGraph] = []
         pool = None
         for part in parts:
@@ -295,7 +295,7 @@ class Stepper:
         bad = first_not_finite(self.model.named_parameters())
         if bad is not None:
             return f"parameter {bad}"
-        self.set_place(position, step)
+        self.seek(position, step)
         batch = self.batch_at(position)
         points: dict[str, Tensor] = {}
         watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
@@ -312,7 +312,7 @@ class Stepper:
         try:
             self._gradients(batch, probed)
         finally:
-            self.set_place(position, step)
+            self.seek(position, step)
         bad = first_not_finite(points.items())
         if bad is not None:
             return bad

@@ -1,17 +1,25 @@
-"""Where a run takes place: one process or many, which device, which precision, which engine."""
+"""Where a run takes place: its processes, its device, how it calculates there, and the record of all that."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import os
+import platform
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+import fsn
 
 from ..errors import UserError
 from ..models import Config, fused
@@ -71,25 +79,23 @@ class World:
         return values
 
     def first_does(self, action: Callable[[], T]) -> T:
-        """Run ``action`` in the first process only; all get its result, or its :class:`UserError`."""
+        """Run ``action`` in the first process only; all get its result, or its error as a :class:`UserError`."""
         if self.size == 1:
             return action()
-        answer: list[Any] = [None, None]
+        answer: list[Any] = [None, None]  # what went wrong, or the result
         failure: BaseException | None = None
         if self.first:
             try:
-                answer = ["ok", action()]
-            except UserError as error:
-                answer, failure = ["user", str(error)], error
+                answer[1] = action()
             except BaseException as error:
-                answer, failure = ["other", f"{type(error).__name__}: {error}"], error
+                failure = error
+                known = isinstance(error, UserError)
+                answer = [str(error) if known else f"the first process failed: {error!r}", None]
         dist.broadcast_object_list(answer, src=0)
         if failure is not None:
             raise failure
-        if answer[0] == "user":
-            raise UserError(answer[1])
-        if answer[0] == "other":
-            raise RuntimeError(f"the first process failed: {answer[1]}")
+        if answer[0] is not None:
+            raise UserError(answer[0])
         return answer[1]
 
 
@@ -201,3 +207,85 @@ def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractC
     if precision == "bf16":
         return torch.autocast(device.type, torch.bfloat16)
     return contextlib.nullcontext()
+
+
+# -- environment.json --------------------------------------------------------------------------------------
+
+
+def describe_device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_cpu_name()} (CPU, {torch.get_num_threads()} threads)"
+
+
+def environment(world: World) -> dict[str, Any]:
+    """Versions, device and commit of this process."""
+    cuda = world.device.type == "cuda"
+    packages: dict[str, str | None] = {}
+    for name in ("torch", "triton", "numpy", "safetensors"):
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            packages[name] = None
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "fsn": fsn.__version__,
+        **commit(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": packages,
+        "cuda": torch.version.cuda if cuda else None,
+        "device": describe_device(world.device),
+        "processes": world.size,
+        "threads": torch.get_num_threads(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def commit() -> dict[str, Any]:
+    """The commit of the source tree fsn is imported from, and whether tracked files differ from it.
+
+    Where the tree is a copy without its history, or with an older one, whoever made the copy says in ``FSN_COMMIT``
+    which commit it is.
+    """
+    told = os.environ.get("FSN_COMMIT")
+    if told:
+        return {"commit": told, "modified": None}
+    root = Path(fsn.__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return {"commit": None, "modified": None}
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+
+    try:
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "modified": None}
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def peak_memory_gb(device: torch.device) -> float:
+    """The most memory held so far: on the GPU, or by this process on a CPU; in units of 10⁹ bytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e9 if sys.platform == "darwin" else peak * 1024 / 1e9

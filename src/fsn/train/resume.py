@@ -1,0 +1,259 @@
+"""What a new run starts from: the checkpoint in its folder, or the weights of another run to fine-tune."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Alphabet
+from ..errors import UserError
+from ..io import write_bytes_atomic
+from ..models import Config, config_from_dict, config_to_dict
+from .checkpoint import Checkpoint, first_not_finite
+from .recipe import Recipe
+from .run import (
+    DURATION_ENTRIES,
+    RunFolder,
+    compare,
+    differences,
+    load_run,
+    load_weights,
+    read_config,
+    read_metrics,
+)
+from .world import choose_engine, choose_precision
+
+Resume = Literal["auto", "never", "must"]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """All that was found in a run folder."""
+
+    config: dict[str, Any]
+    """The whole config of the run, with every auto choice made."""
+    finished: bool = False
+    checkpoint: Checkpoint | None = None
+    """To go on from; None at the start of a run."""
+
+
+def open_run(
+    folder: RunFolder,
+    asked: dict[str, Any],
+    n_windows: int,
+    device: torch.device,
+    resume: Resume = "auto",
+    extend: bool = False,
+) -> Start:
+    """Open the folder, decide whether the run ``asked`` for may go on there, and restore its last checkpoint's files.
+
+    Auto choices of a run are made once and kept. Nothing in the folder changes before it is clear that the run may
+    go on.
+    """
+    folder.open()
+    if not (folder.path / "config.yaml").exists():
+        _check_empty(folder, resume)
+        config = _with_choices(asked, None, device)
+        folder.write_config(config)
+        folder.open_metrics(0)
+        return Start(config)
+    if resume == "never":
+        raise UserError(
+            f"{folder.path} already holds a run; choose another --out, or --resume auto to go on with it"
+        )
+    before = read_config(folder.path)
+    different = differences(before, asked)
+    _check_same(folder, before, asked, different, n_windows, extend)
+    if folder.done_file.exists() and not different:
+        return Start(before, finished=True)
+    config = _with_choices(asked, before, device)
+    checkpoint = _find_checkpoint(folder, resume)
+    if checkpoint is not None:
+        _check_enough(folder, config, checkpoint.state["step"], n_windows)
+    _restore_files(folder, checkpoint)
+    if config != before:
+        folder.write_config(config)
+    return Start(config, checkpoint=checkpoint)
+
+
+def _check_empty(folder: RunFolder, resume: Resume) -> None:
+    if resume == "must":
+        raise UserError(f"{folder.path} holds no run to resume; check the name, or use --resume auto")
+    if folder.checkpoints.names() or _has_results(folder):
+        raise UserError(
+            f"{folder.path} holds a run without its config.yaml; put that file back, or choose another --out"
+        )
+
+
+def _with_choices(
+    asked: dict[str, Any], before: dict[str, Any] | None, device: torch.device
+) -> dict[str, Any]:
+    """The config asked for with its auto choices made: as the run began, where this device can do that."""
+    recipe, model = Recipe.from_dict(asked["recipe"]), config_from_dict(asked["model"])
+    precision, engine = recipe.precision, recipe.engine
+    if before is not None:
+        kept = Recipe.from_dict(before["recipe"])
+        precision = kept.precision if precision == "auto" else precision
+        if engine == "auto" and not (kept.engine.endswith("graph") and device.type != "cuda"):
+            engine = kept.engine  # a run may move from a GPU to a CPU, which has no graphs
+    recipe = dataclasses.replace(
+        recipe,
+        precision=choose_precision(precision, device),
+        engine=choose_engine(engine, device, model),
+    )
+    return {**asked, "recipe": recipe.to_dict()}
+
+
+def _check_same(
+    folder: RunFolder,
+    before: dict[str, Any],
+    asked: dict[str, Any],
+    different: dict[str, tuple[Any, Any]],
+    n_windows: int,
+    extend: bool,
+) -> None:
+    """Stop if the folder holds another run than the one asked for."""
+    blocking = {name: d for name, d in different.items() if not (extend and name in DURATION_ENTRIES)}
+    if not blocking:
+        return
+    steps, more = (Recipe.from_dict(c["recipe"]).total_steps(n_windows) for c in (before, asked))
+    hint = "give the same options, or choose another --out"
+    if blocking.keys() <= DURATION_ENTRIES and more > steps:
+        hint = "--extend lets it go on longer"
+    listed = ", ".join(
+        f"{name} ({_short(old)} there, {_short(new)} asked)" for name, (old, new) in blocking.items()
+    )
+    raise UserError(f"{folder.path} holds a run of another config: {listed}; {hint}")
+
+
+def _find_checkpoint(folder: RunFolder, resume: Resume) -> Checkpoint | None:
+    """The checkpoint to go on from, or None where the run has not got as far as its first."""
+    checkpoint = folder.checkpoints.load()
+    if checkpoint is None and _has_results(folder):
+        raise UserError(
+            f"{folder.path} holds the results of a run but no checkpoint to go on from, and starting again would "
+            f"write over them; {_fine_tune_hint(folder)}"
+        )
+    if checkpoint is None and resume == "must":
+        raise UserError(f"{folder.path} holds no checkpoint to resume from; use --resume auto to start it")
+    return checkpoint
+
+
+def _has_results(folder: RunFolder) -> bool:
+    return folder.best_file.exists() or any(x.get("kind") == "epoch" for x in read_metrics(folder.path))
+
+
+def _fine_tune_hint(folder: RunFolder) -> str:
+    """What can be done with a run that has no checkpoint."""
+    if folder.best_file.exists():
+        return f"give another --out, and --begin-with {folder.path} to begin with its best weights"
+    return "give another --out"
+
+
+def how_to_go_on(folder: RunFolder) -> str:
+    """What to do for more training of a finished run."""
+    if folder.checkpoints.names():
+        return "to train it longer give more --epochs and --extend"
+    return f"it has no checkpoint to go on from: to train it longer {_fine_tune_hint(folder)}"
+
+
+def _check_enough(folder: RunFolder, config: dict[str, Any], done: int, n_windows: int) -> None:
+    """Stop if the run has done more steps than are asked for."""
+    total = Recipe.from_dict(config["recipe"]).total_steps(n_windows)
+    if total < done:
+        raise UserError(
+            f"{folder.path} has done {done:,} steps, and only {total:,} are asked for; "
+            "ask for more --epochs or --max-steps, or choose another --out"
+        )
+
+
+def _restore_files(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+    """Metrics and best weights as they were when the checkpoint was written."""
+    if checkpoint is None:
+        folder.open_metrics(0)
+    else:
+        for warning in checkpoint.warnings:
+            folder.say(f"warning: {warning}")
+        folder.open_metrics(checkpoint.state["metrics_bytes"])
+        if checkpoint.best is None:
+            folder.best_file.unlink(missing_ok=True)
+        elif not folder.best_file.exists() or folder.best_file.read_bytes() != checkpoint.best:
+            write_bytes_atomic(folder.best_file, checkpoint.best)
+    folder.done_file.unlink(missing_ok=True)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:8] + "…"
+
+
+# -- fine-tuning -------------------------------------------------------------------------------------------
+
+FREE = {"rounding", "init", "readout_start", "tau_start", "coupling.noise"}
+"""Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
+and how it would have begun."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The run whose best weights a new run fine-tunes (``--begin-with``)."""
+
+    folder: Path
+    model: dict[str, Any]
+    """The config of the model they are for."""
+    alphabet: Alphabet
+    """The tokens they mean, whatever text comes next."""
+    record: dict[str, str]
+    """What the new run's config says of them: the other run's name and their sha256."""
+    about: str
+    weights: dict[str, Tensor] | None = None
+    """None where the new run has begun already, and has a checkpoint."""
+
+    def load_into(self, model: nn.Module) -> None:
+        weights = self.weights
+        if weights is None:
+            weights, found = load_run(self.folder).best_weights()
+            if found != self.record["sha256"]:
+                raise UserError(
+                    f"{self.folder} does not hold the weights any more that this run began with, and it has no "
+                    "checkpoint that can be read; begin a new one in another folder"
+                )
+        load_weights(model, weights, f"the best weights in {self.folder}")
+
+    def check(self, config: Config) -> None:
+        """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
+        different = compare(self.model, config_to_dict(config), FREE)
+        different = {name: pair for name, pair in different.items() if not name.startswith("dropout")}
+        if different:
+            listed = ", ".join(f"{n} ({there} there, {here} asked)" for n, (there, here) in different.items())
+            raise UserError(
+                f"the weights of {self.folder} are those of another model: {listed}; "
+                "give the preset and the --model fields it was trained with"
+            )
+
+
+def find_source(folder: Path, out: Path) -> Source:
+    """What a run in ``out`` fine-tunes: the best weights in a run folder, finished or not.
+
+    A run that has begun has a checkpoint and needs the other run no more, which may have gone on since, or be gone.
+    What it noted then stands in for it.
+    """
+    name, about = folder.resolve().name, f"the best weights of {folder}"
+    if (out / "last" / "CURRENT").exists() or (out / "DONE").exists():
+        begun = load_run(out)
+        noted = begun.config.get("begin_with")
+        if noted is not None and noted["run"] == name:
+            return Source(folder, begun.config["model"], begun.alphabet, noted, about)
+    run = load_run(folder)
+    weights, found = run.best_weights()
+    bad = first_not_finite(weights.items())
+    if bad is not None:
+        raise UserError(f"the weight {bad} of {folder} is not finite; begin with another run")
+    if run.best:
+        about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
+    return Source(folder, run.config["model"], run.alphabet, {"run": name, "sha256": found}, about, weights)
