@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from ..errors import UserError
 from ..ops import FRAMES
+from ..validate import check_types
 
 FEEDFORWARD = ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding", "none")
 STATES = ("lifted", "wrapped")
@@ -28,16 +28,6 @@ def _check(condition: bool, sentence: str) -> None:
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     _check(value in choices, f"{name} is {value!r}; choose one of {', '.join(choices)}")
-
-
-def _types(config: Any) -> None:
-    """Every field holds what it is declared to hold; a YAML file may hold anything."""
-    for f in dataclasses.fields(config):
-        value, declared = getattr(config, f.name), str(f.type).split(" | ")
-        kind = "None" if value is None else type(value).__name__
-        fits = kind in declared or (kind == "int" and "float" in declared)
-        _check(fits, f"{f.name} is {value!r}; it takes {' or '.join(declared)}")
-        _check(kind != "float" or math.isfinite(value), f"{f.name} is {value}; it takes a finite number")
 
 
 def _rate(name: str, value: float) -> None:
@@ -66,7 +56,7 @@ class Coupling:
     """One coefficient per harmonic for all coordinates."""
 
     def __post_init__(self) -> None:
-        _types(self)
+        check_types(self)
         _check(self.harmonics >= 1, f"harmonics is {self.harmonics}; take at least 1")
         _check(self.present or self.delay, "present and delay are both off; a coupling law needs one of them")
         _one_of("frame", self.frame, FRAMES)
@@ -117,7 +107,7 @@ class FSNConfig:
     """On the raw coupling update, before its bound."""
 
     def __post_init__(self) -> None:
-        _types(self)
+        check_types(self)
         _check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
         _check(self.k >= 1, f"k is {self.k}; take at least 1 phase")
         _check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
@@ -187,7 +177,7 @@ class TransformerConfig:
     of each key from its predecessor (modded-nanogpt), without parameters."""
 
     def __post_init__(self) -> None:
-        _types(self)
+        check_types(self)
         _check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
         _check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
         _check(self.heads >= 1, f"heads is {self.heads}; take at least 1")
