@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import tyro
 
-from fsn.cli import COMMANDS, joined, lists_of, main
+from fsn.cli import COMMANDS, bound, main, sentence_of
 from fsn.models import preset
 from fsn.train import load_run
-from fsn.train.commands import train
 from tests.train.tiny import TINY_FLAGS, call, text
 
 
@@ -38,11 +42,19 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
     shown = capsys.readouterr().out
     for name, command in COMMANDS.items():
-        assert re.search(rf"^  {name} +{re.escape(command.about)}$", shown, re.MULTILINE)
+        assert re.search(rf"{name} +{re.escape(command.about)}", shown)
+    assert "fsn train fsn-1m" in shown
     main([])
     assert capsys.readouterr().out == shown
     main(["--version"])
     assert capsys.readouterr().out.startswith("fsn ")
+
+
+def test_help_does_without_pytorch() -> None:
+    script = "import sys; from fsn.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    for words in (["--help"], ["--version"]):
+        ended = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True)
+        assert ended.returncode == 0 and "fsn" in ended.stdout, ended.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -78,27 +90,16 @@ def test_an_option_given_again_adds_its_values(words: list[str], capsys: pytest.
     assert shown.count("kuramoto-1m") == shown.count("kuramoto-2m") == 1
 
 
-def test_only_lists_are_joined() -> None:
-    words = [
-        "fsn-1m",
-        "--a",
-        "1",
-        "x=1",
-        "--b_c",
-        "2",
-        "--out",
-        "o",
-        "--a=3",
-        "--out",
-        "p",
-        "--b-c",
-        "4",
-        "5",
-    ]
-    expected = ["fsn-1m", "--a", "1", "x=1", "3", "--b-c", "2", "4", "5", "--out", "o", "--out", "p"]
-    assert joined(words, {"--a", "--b-c"}) == expected
-    assert joined(words, set()) == words
-    assert lists_of(train) == {"--model", "--log", "--eval-at-steps"}
+def test_a_list_keeps_its_default_and_its_order(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[object] = []
+
+    def command(*, names: tuple[str, ...] = ("a", "b"), steps: tuple[int, ...] = (), one: str = "x") -> None:
+        seen.append((names, steps, one))
+
+    for words in ([], ["--names", "c", "--one", "d", "--names", "e", "f", "--steps", "3"]):
+        call = tyro.cli(bound(command), args=words, config=(tyro.conf.UseAppendAction,))
+        call()
+    assert seen == [(("a", "b"), (), "x"), (("c", "e", "f"), (3,), "d")]
 
 
 def test_corpora(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,12 +173,68 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
     assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--engine", "graph")
     assert "needs a CUDA GPU" in fails(capsys, *base, "--device", "cpu", "--precision", "tf32")
     assert "budget must be positive" in fails(capsys, *base, "--budget-minutes", "0")
-    assert "seed must be below 2^64" in fails(capsys, *base, "--seed", str(2**64))
+    assert "seed is 18446744073709551616; it takes a whole number below 2^64" in fails(
+        capsys, *base, "--seed", str(2**64)
+    )
     assert "eps must be at least 1e-37" in fails(capsys, *base, "--eps", "0")
     assert "not nan" in fails(capsys, "generate", tmp_path / "nothing", "--temperature", "nan")
     assert "no run folder" in fails(capsys, "eval", tmp_path / "nothing")
     assert "not a run folder" in fails(capsys, "generate", tmp_path)
     assert "no sweep file" in fails(capsys, "sweep", tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train"], "preset, --out is missing"),
+        (["train", "fsn-1m", "--out"], "--out needs a value"),
+        (
+            ["train", "fsn-1m", "--out", "x", "--lr", "quick"],
+            "--lr: could not convert string to float: 'quick'",
+        ),
+        (["train", "fsn-1m", "--out", "x", "--learning", "3"], "'--learning' is not an option or value"),
+        (
+            ["train", "fsn-1m", "--out", "x", "--resume", "no"],
+            "--resume is 'no'; choose one of auto, never, must",
+        ),
+        (["train", "fsn-1m", "--out", "x", "--corpus", "~nosuchuser/text"], "a user that is not known here"),
+        (["train", "fsn-1m", "--out", "x", "--corpus", "/dev/zero"], "/dev/zero is not a regular file"),
+        (["models", "--sizes", "\x1b[31mred\udcff"], r"no size '\x1b[31mred\udcff'"),
+    ],
+)
+def test_bad_words_are_told_in_one_line(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in fails(capsys, *words)
+
+
+def test_what_the_parser_says_in_words_unknown_here_is_left_to_it() -> None:
+    assert sentence_of(object()) == ""
+
+
+def test_rank_may_hold_anything(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "abc")
+    assert "no command" in fails(capsys, "trian")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit):
+        main(["trian"])
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_of_the_disk_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(words: list[str]) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "runs/x")
+
+    monkeypatch.setattr("fsn.cli.run", broken)
+    assert "runs/x cannot be used (Input/output error)" in fails(capsys, "models")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no shell")
+def test_closed_streams_are_no_error() -> None:
+    ended = subprocess.run(["sh", "-c", f'"{sys.executable}" -m fsn --help 2>&- >&-'])
+    assert ended.returncode == 0
 
 
 def test_as_a_module_in_a_process_of_its_own(tmp_path: Path) -> None:

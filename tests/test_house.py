@@ -16,7 +16,7 @@ LONG_FILES: dict[str, str] = {}
 
 FOLDERS = ["ops", "nn", "models", "data", "train", "measure", "report", "paper", "hub", "demo"]
 """A folder imports only from itself and from those before it."""
-SHARED = {"checks", "errors", "io", "progress", ""}
+SHARED = {"checks", "errors", "io", "progress", "text", ""}
 """What every folder may use from the top level."""
 
 HOMES = {name: getattr(getattr(fsn, name), "__module__", "fsn.").split(".")[1] for name in fsn.__all__}

@@ -18,7 +18,7 @@ def printed(script: str) -> str:
 def test_parts_are_imported_when_they_are_used() -> None:
     said = printed(
         "import sys, fsn\n"
-        "parts = {f'fsn.{name}' for name in fsn.LATER}\n"
+        "parts = {f'fsn.{name}' for name in fsn.PARTS}\n"
         "print(sorted(parts & set(sys.modules)))\n"
         "print(fsn.measure.without_field.__name__, fsn.data.load.__name__, fsn.train.train.__name__)\n"
         "print(fsn.paper.__name__, sorted(parts - set(sys.modules)))\n"
@@ -42,6 +42,6 @@ def test_a_part_whose_needs_are_missing_says_so() -> None:
 
 
 def test_everything_public_is_listed_and_nothing_else_is_there() -> None:
-    assert {*fsn.LATER, *fsn.__all__} <= set(dir(fsn))
+    assert {*fsn.PARTS, *fsn.__all__} <= set(dir(fsn))
     with pytest.raises(AttributeError, match="no attribute 'mesure'"):
         fsn.mesure  # type: ignore[attr-defined]  # noqa: B018

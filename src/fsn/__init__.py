@@ -9,30 +9,38 @@ logits, loss = model(tokens, targets=targets)     # loss per token, in nats
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
-from .models import build, preset, presets
-from .nn import record, replace
 
 __version__ = "0.1.0"
 
-__all__ = ["UserError", "__version__", "build", "preset", "presets", "record", "replace"]
+PARTS = ("data", "hub", "measure", "models", "nn", "ops", "paper", "train")
+"""Parts that are imported when they are first used, as ``fsn.measure``."""
+FROM = {"build": "models", "preset": "models", "presets": "models", "record": "nn", "replace": "nn"}
+"""Names that ``fsn`` itself has, and the part each comes from; PyTorch is imported with the first of them."""
 
-LATER = ("data", "hub", "measure", "paper", "train")
-"""Parts that ``import fsn`` leaves out, to be quick; each is imported when it is first used, as ``fsn.measure``."""
+__all__ = ["UserError", "__version__", "build", "preset", "presets", "record", "replace"]
 
 if TYPE_CHECKING:
     from . import data as data
     from . import hub as hub
     from . import measure as measure
+    from . import models as models
+    from . import nn as nn
+    from . import ops as ops
     from . import paper as paper
     from . import train as train
+    from .models import build, preset, presets
+    from .nn import record, replace
 else:
 
-    def __getattr__(name: str) -> ModuleType:
-        if name not in LATER:
+    def __getattr__(name: str) -> Any:
+        if name in FROM:
+            value = getattr(importlib.import_module(f"fsn.{FROM[name]}"), name)
+            globals()[name] = value
+            return value
+        if name not in PARTS:
             raise AttributeError(f"module 'fsn' has no attribute {name!r}")
         try:
             return importlib.import_module(f"fsn.{name}")
@@ -41,4 +49,4 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LATER})
+    return sorted({*globals(), *PARTS, *FROM})

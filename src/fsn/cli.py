@@ -1,24 +1,24 @@
 """One command line over all of it.
 
-A command is a function with types and a docstring, from which its options and its help are made. To add one,
-write the function and enter it in :data:`COMMANDS`. Modules are imported only when their command is called.
+A command is a function with types and a docstring, from which tyro makes its options and its help. To add one, write
+the function and enter it in :data:`COMMANDS`. Modules are imported only when their command is called.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import functools
 import importlib
+import inspect
 import io
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from .errors import UserError
+from .text import printable
 
 
 class Command(NamedTuple):
@@ -47,7 +47,9 @@ COMMANDS: dict[str, Command] = {
     "export": Command("fsn.hub.command", "export", "a run as a model for Hugging Face tools"),
 }
 
-EXAMPLES = """\
+DESCRIPTION = """\
+fsn: attention as frustrated synchronization
+
 examples:
   fsn models                                           what there is to train
   fsn train fsn-1m --corpus python-stdlib --out runs/first --max-steps 300
@@ -63,114 +65,149 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``fsn``. Mistakes a user can mend end with one line and exit code 2."""
+    open_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         run(words)
     except UserError as error:
-        if int(os.environ.get("RANK", "0")) == 0:  # under torchrun one process speaks for all
-            print(f"fsn: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        fail(str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:  # the reader of our output has gone, e.g. `fsn models | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
+    except OSError as error:  # a disk that is full or failing, a limit on open files
+        fail(
+            f"{error.filename or 'a file'} cannot be used ({error.strerror or error}); mend that and try again"
+        )
+
+
+def fail(sentence: str) -> None:
+    rank = os.environ.get("RANK", "")
+    if not rank.isdigit() or int(rank) == 0:  # under torchrun one process speaks for all
+        print(f"fsn: {printable(sentence)}", file=sys.stderr)
+    raise SystemExit(2) from None
+
+
+def open_streams() -> None:
+    """Let every print succeed: closed streams (``2>&-``) are opened on nothing, and no character is an error.
+
+    A file opened later would take the number of a closed stream and with it all that is printed there.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (as long as the process)
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run(words: list[str]) -> None:
     """Call the command that ``words`` name."""
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(help_text())
-        return
-    if words[0] == "--version":
+    if words[:1] == ["--version"]:
         from . import __version__
 
         print(f"fsn {__version__}")
         return
-    name, rest = words[0], words[1:]
-    if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
+    chosen = words[0] if words else "--help"
+    if chosen not in ("-h", "--help", *COMMANDS):
+        close = difflib.get_close_matches(chosen, COMMANDS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UserError(f"there is no command {name!r}; {hint}`fsn --help` lists them")
-    command = COMMANDS[name]
-    parse(getattr(importlib.import_module(command.module), command.function), name, rest)()
-
-
-def parse(function: Callable[..., None], name: str, words: list[str]) -> Callable[[], None]:
-    """``function`` with the arguments that ``words`` give it, ready to be called.
-
-    Types, defaults and help come from its signature and docstring. A mistake in ``words`` is told in one line
-    like any other, not in the box that the parser draws.
-    """
+        raise UserError(f"there is no command {chosen!r}; {hint}`fsn --help` lists them")
     import tyro
+
+    app = tyro.extras.SubcommandApp()
+    for name, command in COMMANDS.items():
+        if name == chosen:
+            function = getattr(importlib.import_module(command.module), command.function)
+            app.command(name=name)(bound(function))
+        else:  # its name and a line are enough for the help; its module would bring PyTorch along
+            app.command(name=name, help=command.about)(lambda: None)
+    if chosen not in COMMANDS:
+        with contextlib.suppress(SystemExit):
+            app.cli(prog="fsn", description=DESCRIPTION, args=["--help"])
+        return
+    with one_sentence(f"fsn {chosen}"):
+        call = app.cli(prog="fsn", args=words, config=(tyro.conf.UseAppendAction,))
+    call()
+
+
+def bound(function: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """``function`` for tyro, which gets its arguments now and is called later, outside the parser.
+
+    tyro reports what goes wrong in the parser as a mistake in an option. A list may be given in one go or in several,
+    ``--sizes 1m 2m`` or ``--sizes 1m --sizes 2m``: for tyro it is a repeatable list of lists, flattened here.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    lists = {
+        name for name, kind in hints.items() if get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
+    }
 
     @functools.wraps(function)
     def bind(*positional: Any, **named: Any) -> Callable[[], None]:
+        for name in lists:
+            named[name] = tuple(part for parts in named[name] for part in parts)
+            if not named[name]:
+                del named[name]  # the default of the function
         return functools.partial(function, *positional, **named)
 
-    shown = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(shown):
-            return tyro.cli(bind, prog=f"fsn {name}", args=joined(words, lists_of(function)))
-    except SystemExit as ended:
-        if ended.code in (0, None):
-            raise
-        raise UserError(f"{one_line(shown.getvalue())}; `fsn {name} --help` explains the options") from None
+    del bind.__wrapped__  # else tyro would look at the signature of what is wrapped
+    changed = []
+    for parameter in inspect.signature(function).parameters.values():
+        kind = hints.get(parameter.name, parameter.annotation)
+        if parameter.name in lists:
+            kind = tuple[kind, ...]  # type: ignore[valid-type]
+            parameter = parameter.replace(default=())
+        changed.append(parameter.replace(annotation=kind))
+    bind.__signature__ = inspect.Signature(changed)  # type: ignore[attr-defined]
+    bind.__annotations__ = {parameter.name: parameter.annotation for parameter in changed}
+    return bind
 
 
-def lists_of(function: Callable[..., None]) -> set[str]:
-    """The options of ``function``, and of configs among them, that take any number of values."""
-    kinds = get_type_hints(function)
-    for kind in [kind for kind in kinds.values() if dataclasses.is_dataclass(kind)]:
-        kinds |= get_type_hints(kind)
-    return {f"--{name.replace('_', '-')}" for name, kind in kinds.items() if get_origin(kind) is tuple}
+@contextlib.contextmanager
+def one_sentence(command: str) -> Iterator[None]:
+    """Tell a mistake in the options in one sentence, as every other.
 
-
-def joined(words: Sequence[str], lists: set[str]) -> list[str]:
-    """``words`` with all values of an option among ``lists`` behind its first mention.
-
-    Of several mentions the parser would take the last and forget the values of the others without a word.
+    tyro draws a box over several lines; its hook for parse errors is private, so what the hook does not know, or a
+    tyro without it, still draws the box and ends with the same exit code 2.
     """
-    groups: dict[str, list[str]] = {}
-    current = groups.setdefault("", [])
-    for place, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        name = option.replace("_", "-")
-        if name in lists:
-            current = groups.setdefault(name, [name])
-            current += [value] if equals else []
-        elif word.startswith("--"):
-            current = groups.setdefault(str(place), [word])
-        else:
-            current.append(word)
-    return [word for group in groups.values() for word in group]
+    import tyro
+
+    def say(event: Any) -> None:
+        sentence = sentence_of(event)
+        if sentence:
+            raise UserError(f"{sentence}; `{command} --help` explains the options")
+
+    errors = getattr(tyro, "_errors", None)
+    hook = getattr(errors, "on_parse_error", None)
+    with hook(say) if hook is not None else contextlib.nullcontext():
+        yield
 
 
-def one_line(box: str) -> str:
-    """The words in a drawn box, without its frame, colours, title and pointer to the help."""
-    plain = re.sub(r"\x1b\[[0-9;]*m|[╭╮╰╯│─]|-{4,}", " ", box)
-    lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    text = " ".join(lines[1:] or lines)
-    for ending in ("For full helptext", "Argument helptext"):
-        text = text.split(ending)[0]
-    return text.replace("Error parsing recipe: ", "").strip().rstrip(".") or "these options make no sense"
-
-
-def help_text() -> str:
-    width = max(map(len, COMMANDS)) + 2
-    lines = [f"  {name:<{width}}{command.about}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "fsn: attention as frustrated synchronization",
-            "",
-            "usage: fsn COMMAND [options]",
-            "",
-            "commands:",
-            *lines,
-            "",
-            EXAMPLES,
-        ]
-    )
+def sentence_of(event: Any) -> str:
+    """What tyro found wrong, in one sentence; empty for what is unknown here."""
+    try:
+        match type(event).__name__:
+            case "MissingArgs":
+                names = ", ".join(missing.arg.display_name() for missing in event.missing_arguments)
+                return f"{names} is missing"
+            case "UnrecognizedArgs":
+                return f"{event.tokens[0]!r} is not an option or value that this command knows"
+            case "InvalidChoice":
+                choices = ", ".join(event.choices)
+                return f"{event.argument.display_name()} is {event.value!r}; choose one of {choices}"
+            case "BadValue":
+                return f"{event.argument.display_name()} needs a value"
+            case "InstantiationFailure":
+                option = "" if event.argument is None else f"{event.argument.display_name()}: "
+                return f"{option}{event.message}"
+    except (AttributeError, IndexError, TypeError):
+        pass
+    return ""
 
 
 def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
@@ -182,7 +219,7 @@ def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
 
     Args:
         vocab_size: How many symbols: 205 for enwik8, 97 for the code corpora.
-        sizes: Which sizes: 1m, 2m, 4m, 8m.
+        sizes: Which sizes: 1m (the default), 2m, 4m, 8m.
     """
     from rich.console import Console
     from rich.table import Table

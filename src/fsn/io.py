@@ -1,15 +1,58 @@
-"""Writing files so that a half-written one never replaces a good one."""
+"""Reading files that people name, and writing files so that a half-written one never replaces a good one."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from .errors import UserError
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path as people write it: ``~`` is their folder, and one that cannot be is a sentence."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise UserError(f"{text!r} holds a zero byte, which no path can; leave it out")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"{text!r} names the folder of a user that is not known here; write the path out"
+        ) from None
+
+
+def read_file(
+    path: str | os.PathLike[str], instead: str = "check the name and that you may read it"
+) -> bytes:
+    """The bytes of a regular file; a device, a pipe or a folder, and what cannot be read, is a sentence.
+
+    A pipe without a writer would be waited for, and ``/dev/zero`` read, for ever.
+    """
+    check_regular(path, instead)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}): {instead}") from error
+    except MemoryError as error:
+        raise UserError(f"{path} is larger than the memory of this machine; use a smaller file") from error
+
+
+def check_regular(
+    path: str | os.PathLike[str], instead: str = "check the name and that you may read it"
+) -> None:
+    """Stop if ``path`` is not a regular file."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be read ({reason}): {instead}") from error
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path} is not a regular file: {instead}")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import hashlib
@@ -9,11 +10,13 @@ import io
 import lzma
 import os
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -190,18 +193,39 @@ def test_one_process_prepares_and_the_others_wait(
         pass  # and the lock is free again
 
 
+ZIP = packed(".zip", TEXT)
+ZIP_SHA256 = hashlib.sha256(ZIP).hexdigest()
+
+
 class Server(BaseHTTPRequestHandler):
-    """Serves TEXT zipped at /enwik8.zip, half of it at /half; everything else is missing."""
+    """Serves TEXT zipped at /enwik8.zip, at the third time of asking at /later, and mistakes elsewhere."""
+
+    asked: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        data = packed(".zip", TEXT)
-        if self.path not in ("/enwik8.zip", "/half"):
-            self.send_error(404)
+        data = ZIP
+        self.asked.append(self.path)
+        if self.path == "/gone" or (self.path == "/later" and self.asked.count("/later") < 3):
+            self.send_error(404, "\x1b[31mrotten\x1b[0m")
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
+        if self.path == "/odd":
+            self.send_header("Content-Length", "a lot")
+        elif self.path != "/slow":
+            self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data if self.path == "/enwik8.zip" else data[: len(data) // 2])
+        if self.path == "/half":
+            self.wfile.write(data[: len(data) // 2])
+        elif self.path == "/other":
+            self.wfile.write(bytes(len(data)))
+        elif self.path == "/slow":
+            with contextlib.suppress(OSError):
+                for _ in range(50):
+                    self.wfile.write(b"x")
+                    self.wfile.flush()
+                    time.sleep(0.1)
+        else:
+            self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -210,7 +234,10 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
+    monkeypatch.setattr("pooch.core.time", SimpleNamespace(sleep=lambda seconds: None))  # between attempts
+    Server.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -218,37 +245,69 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_the_public_address_over_http(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["enwik8.zip", "later"])
+def test_the_public_address_over_http(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     monkeypatch.setattr(enwik8, "SIZE", len(TEXT))
     monkeypatch.setattr(enwik8, "HASHES", HASHES)
-    monkeypatch.setattr(enwik8, "PUBLIC_ADDRESS", f"{address}/enwik8.zip")
+    monkeypatch.setattr(enwik8, "PUBLIC_ADDRESS", f"{address}/{path}")
+    monkeypatch.setattr(enwik8, "ZIP_SIZE", len(ZIP))
+    monkeypatch.setattr(enwik8, "ZIP_SHA256", ZIP_SHA256)
     assert load("enwik8", cache=tmp_path).sha256 == HASHES["sha256"]
     assert sorted(p.name for p in tmp_path.iterdir()) == [".enwik8.lock", "enwik8"]
 
 
 @pytest.mark.parametrize(
-    ("path", "limit", "reason"),
+    ("path", "size", "reason"),
     [
-        ("half", 10_000, "broke off|Incomplete"),
+        ("half", 10_000, "broke off"),
         ("enwik8.zip", 10, "larger than the 10"),
-        ("x", 10_000, "Not Found"),
+        ("other", 10_000, "not file.zip: its sha256 is another"),
+        ("odd", 10_000, "makes no sense|its sha256"),
+        ("gone", 10_000, r"^the server answered with status 404$"),
     ],
 )
-def test_a_broken_download_is_a_reason_to_go_on(address: str, path: str, limit: int, reason: str) -> None:
+def test_a_broken_download_is_a_reason_to_go_on(
+    address: str, path: str, size: int, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(FetchError, match=reason):
-        download(f"{address}/{path}", io.BytesIO(), "x", limit)
+        download(f"{address}/{path}", tmp_path / "file.zip", ZIP_SHA256, "x", size)
+    assert not (tmp_path / "file.zip").exists()
+    assert "rotten" not in "".join(capsys.readouterr())
+    assert len(Server.asked) == (1 if size == 10 else 1 + cache.RETRIES)
 
 
-def test_a_closed_network_is_a_reason_to_go_on(address: str) -> None:
-    with pytest.raises(FetchError, match=r"refused|unknown url type|Errno"):
-        download("http://127.0.0.1:9/enwik8.zip", io.BytesIO(), "x", 10)
+def test_a_download_has_its_time(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even from a server that sends a byte now and then."""
+    monkeypatch.setattr(cache, "LIMIT_S", 0.5)
+    start = time.monotonic()
+    with pytest.raises(FetchError, match="takes longer than"):
+        download(f"{address}/slow", tmp_path / "file.zip", ZIP_SHA256, "x", 10_000)
+    assert time.monotonic() - start < 3
 
 
-def test_a_full_disk_while_downloading_is_not_blamed_on_the_network(address: str, tmp_path: Path) -> None:
-    class Full(io.BytesIO):
-        def write(self, data: object) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_a_closed_network_is_a_reason_to_go_on(address: str, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="no connection"):
+        download("http://127.0.0.1:9/enwik8.zip", tmp_path / "file.zip", ZIP_SHA256, "x", 10)
 
-    file: IO[bytes] = Full()
+
+def test_a_full_disk_while_downloading_is_not_blamed_on_the_network(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: object, data: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache._Bounded, "write", full)
     with pytest.raises(UserError, match="is full"), explained(tmp_path):
-        download(f"{address}/enwik8.zip", file, "x", 10_000)
+        download(f"{address}/enwik8.zip", tmp_path / "file.zip", ZIP_SHA256, "x", 10_000)
+
+
+def test_an_encrypted_zip_is_passed_over(tmp_path: Path, tried: list[str]) -> None:
+    data = bytearray(packed(".zip", TEXT))
+    data[6] |= 1  # the flag for encryption, in the file's header and in the directory
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "enwik8.zip").write_bytes(data)
+    with pytest.raises(UserError, match=r"enwik8\.zip: it cannot be unpacked .*encrypted"):
+        load("enwik8", cache=tmp_path)
+    assert tried == ["public", "pypi"]

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsn.data import CODE_SYMBOLS, Alphabet, Corpus, Windows, available, load, normalise_code, stdlib
+from fsn.data import CODE_SYMBOLS, Alphabet, Corpus, Windows, available, load, normalise_code, python_code
 from fsn.errors import UserError
 
 
@@ -119,15 +119,15 @@ def test_the_standard_library_comes_in_a_fixed_order_without_what_varies(tmp_pat
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"\n# {name} ü\r\n\n", encoding="utf-8")
     kept = sorted(files[:3], key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    assert [p.relative_to(tmp_path).as_posix() for p in stdlib.source_files(tmp_path)] == kept
-    corpus = stdlib.load(tmp_path)
+    assert [p.relative_to(tmp_path).as_posix() for p in python_code.source_files(tmp_path)] == kept
+    corpus = python_code.load_stdlib(tmp_path)
     whole = torch.cat([corpus.train, corpus.valid, corpus.test])
     assert corpus.decode(whole) == "".join(f"# {name} u\n" for name in kept)
 
 
 def test_a_python_without_sources_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no source files"):
-        stdlib.load(tmp_path)
+        python_code.load_stdlib(tmp_path)
 
 
 def test_a_file_is_taken_byte_for_byte(tmp_path: Path) -> None:
@@ -210,6 +210,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"dangling cannot be read \(No such file"):
         load(tmp_path / "dangling")
+
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(UserError, match=f"{path} is not a regular file"):
+            load(path)
+    with pytest.raises(UserError, match="a user that is not known here"):
+        load("~nosuchuser/text")
+    with pytest.raises(UserError, match="zero byte"):
+        load("a\0b")
+    name = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    name.write_text("text " * 10)
+    assert len(load(name)) == 50
 
     def forbidden(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))

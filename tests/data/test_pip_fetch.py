@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fsn.data import CODE_SYMBOLS, enwik8, load, pypi_python
+from fsn.data import CODE_SYMBOLS, enwik8, load, python_code
 from fsn.data.cache import FetchError
-from fsn.data.code_text import document, fingerprint, is_written_by_hand, take
 from fsn.data.pip_fetch import Archive, fetch_archive, pip_options
-from fsn.data.pypi_python import Recipe
+from fsn.data.python_code import Recipe, document, fingerprint, is_written_by_hand, take
 from fsn.errors import UserError
 
 
@@ -142,33 +141,33 @@ def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path) -> None:
     expected = "".join(texts)[:3000].encode()
     assert len(expected) == 3000
     recipe = recipe_of(archives, 3000, 10_000, hashlib.sha256(expected).hexdigest())
-    corpus = pypi_python.load(tmp_path / "cache", recipe)
+    corpus = python_code.load_pypi(tmp_path / "cache", recipe)
     assert (tmp_path / "cache" / "pypi-python").read_bytes() == expected
     assert corpus.symbols == CODE_SYMBOLS and corpus.sha256 == recipe.sha256 and len(corpus) == 3000
-    assert not (tmp_path / "cache" / pypi_python.ARCHIVES).exists()
+    assert not (tmp_path / "cache" / python_code.ARCHIVES).exists()
     for path in index.iterdir():
         path.unlink()
-    assert pypi_python.load(tmp_path / "cache", recipe).sha256 == recipe.sha256  # from the cache alone
+    assert python_code.load_pypi(tmp_path / "cache", recipe).sha256 == recipe.sha256  # from the cache alone
 
 
 def test_pypi_python_that_comes_out_otherwise_is_refused(tmp_path: Path, index: Path) -> None:
     archives = [make_wheel(index, "alpha", {"one.py": code("one")})]
     with pytest.raises(UserError, match=r"it is not pypi-python: 500 bytes with sha256"):
-        pypi_python.load(tmp_path, recipe_of(archives, 500, 10_000, "0" * 64))
+        python_code.load_pypi(tmp_path, recipe_of(archives, 500, 10_000, "0" * 64))
     assert not (tmp_path / "pypi-python").exists()
     with pytest.raises(UserError, match="fewer than 100,000"):
-        pypi_python.load(tmp_path, recipe_of(archives, 100_000, 10_000, "0" * 64))
+        python_code.load_pypi(tmp_path, recipe_of(archives, 100_000, 10_000, "0" * 64))
     gone = Archive("nowhere", "1.0", "nowhere-1.0-py3-none-any.whl", "0" * 64)
     with pytest.raises(UserError, match=r"pip says: .*nowhere"):
-        pypi_python.load(tmp_path, recipe_of([*archives, gone], 500, 10_000, "0" * 64))
-    assert [p.name for p in (tmp_path / pypi_python.ARCHIVES).iterdir()] == [archives[0].filename]
+        python_code.load_pypi(tmp_path, recipe_of([*archives, gone], 500, 10_000, "0" * 64))
+    assert [p.name for p in (tmp_path / python_code.ARCHIVES).iterdir()] == [archives[0].filename]
 
 
 def test_no_package_gives_more_than_its_limit(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     make_wheel(tmp_path, "alpha", {f"{name}.py": code(name) for name in names})
     one = len(code("a"))
-    text = pypi_python.compose([tmp_path / "alpha-1.0-py3-none-any.whl"], 10_000, 2 * one + 10)
+    text = python_code.compose([tmp_path / "alpha-1.0-py3-none-any.whl"], 10_000, 2 * one + 10)
     first = sorted((code(name).decode() for name in names), key=fingerprint)[:2]
     assert text == "".join(first)
 
@@ -176,11 +175,11 @@ def test_no_package_gives_more_than_its_limit(tmp_path: Path) -> None:
 def test_a_damaged_wheel_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.whl").write_bytes(b"PK")
     with pytest.raises(FetchError, match=r"bad\.whl cannot be unpacked"):
-        pypi_python.compose([tmp_path / "bad.whl"], 10, 10)
+        python_code.compose([tmp_path / "bad.whl"], 10, 10)
 
 
 def test_the_committed_recipe_is_complete() -> None:
-    recipe = pypi_python.recipe()
+    recipe = python_code.recipe()
     assert recipe.characters == 100_000_000 and len(recipe.sha256) == 64
     names = [archive.name for archive in recipe.archives]
     assert names == sorted(set(names)) and len(names) > 20

@@ -11,30 +11,44 @@ import contextlib
 import errno
 import gzip
 import hashlib
-import http.client
 import lzma
 import os
 import sys
-import urllib.request
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fsn.errors import UserError
-from fsn.io import write_bytes_atomic
+from fsn.io import read_file, user_path, write_bytes_atomic
 from fsn.progress import Bar
+from fsn.text import printable
 
 CHUNK = 1 << 20
 TIMEOUT_S = 30.0
+"""For an answer, or the next piece of it."""
+LIMIT_S = 1800.0
+"""For all of a download, its retries included."""
+RETRIES = 2
 
 #: Packed forms of a corpus that may be left in the cache folder, e.g. on a machine without network.
 PACKED = (".zip", ".gz", ".xz")
 
-#: What unpacking a damaged archive can raise (a truncated or foreign .gz is an OSError or an EOFError).
-DAMAGED = (OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, KeyError)
+#: What unpacking a damaged archive can raise: a truncated or foreign .gz an OSError or an EOFError, an encrypted .zip a
+#: RuntimeError, an unknown compression a NotImplementedError, odd numbers in a header a ValueError.
+DAMAGED = (
+    OSError,
+    EOFError,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    LookupError,
+    RuntimeError,
+    ValueError,
+)
 
 #: Name of a hash -> the value expected, in hexadecimal.
 Hashes = Mapping[str, str]
@@ -49,13 +63,12 @@ class FetchError(Exception):
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     """``cache`` if given, else the environment's ``FSN_CACHE``, else ``~/.cache/fsn``."""
-    chosen = cache or os.environ.get("FSN_CACHE") or Path.home() / ".cache" / "fsn"
-    return Path(chosen).expanduser()
+    return user_path(cache or os.environ.get("FSN_CACHE") or "~/.cache/fsn")
 
 
 def say(message: str) -> None:
     """Tell the user what is going on, where it does not mix with results."""
-    print(message, file=sys.stderr, flush=True)
+    print(printable(message), file=sys.stderr, flush=True)
 
 
 def sha256_of(path: Path) -> str:
@@ -110,14 +123,9 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 
 def read_verified(path: Path, hashes: Hashes, aloud: bool = True) -> bytes | None:
     """The bytes of ``path``, or None if it does not exist or (said ``aloud``) is not what it should be."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return None
-    except OSError as error:
-        raise UserError(
-            f"the cached file {path} cannot be read ({error.strerror}): mend or remove it"
-        ) from error
+    raw = read_file(path, "mend or remove it")
     difference = mismatch(raw, hashes)
     if difference is None:
         return raw
@@ -138,7 +146,7 @@ def unpack(packed: Path, limit: int) -> bytes:
         with gzip.open(packed) if packed.suffix == ".gz" else lzma.open(packed) as file:
             return file.read(limit + 1)
     except DAMAGED as error:
-        raise FetchError(f"it cannot be unpacked ({error})") from error
+        raise FetchError(f"it cannot be unpacked ({printable(error, limit=100)})") from error
 
 
 def obtain(
@@ -185,20 +193,78 @@ def obtain(
     raise UserError(f"{name} could not be had ({reasons}): put {name} or one of {forms} into {folder}")
 
 
-def download(address: str, file: IO[bytes], description: str, limit: int) -> None:
-    """Copy what ``address`` serves into ``file``, with progress; more than ``limit`` bytes are refused."""
-    try:
-        with urllib.request.urlopen(address, timeout=TIMEOUT_S) as answer:
-            size = int(answer.headers.get("Content-Length") or 0)
-            with Bar(description, total=size or None) as bar:
-                while chunk := answer.read(CHUNK):
-                    file.write(chunk)
-                    bar.update(len(chunk))
-                    if bar.done > limit:
-                        raise FetchError(f"it is larger than the {limit:,} bytes expected")
-                if size and bar.done != size:
-                    raise FetchError(f"it broke off after {bar.done:,} of {size:,} bytes")
-    except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
-        if isinstance(error, OSError) and error.errno in _FULL:
-            raise
-        raise FetchError(str(getattr(error, "reason", error))) from error
+def download(address: str, path: Path, sha256: str, description: str, size: int) -> None:
+    """Bring the file of ``size`` bytes and this hash from ``address`` to ``path``, with progress and in bounded time.
+
+    pooch retries and checks the hash. It has no limit for the whole, and a server that sends a byte now and then
+    never runs into the timeout of a read: so it works in a thread that is left behind when the time is over.
+    """
+    import pooch
+
+    pooch.get_logger().setLevel(
+        "ERROR"
+    )  # what is going on is said here, and the server's words are not repeated
+    over = threading.Event()
+    ended: list[BaseException | None] = []
+
+    def save(url: str, output: str, manager: Any) -> None:
+        with open(output, "wb") as file, Bar(description, total=size) as bar:
+            get = pooch.HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT_S)
+            get(url, _Bounded(file, bar, size, over), manager)
+
+    def work() -> None:
+        try:
+            urls = {path.name: address}
+            manager = pooch.create(
+                path.parent, "", urls=urls, registry={path.name: f"sha256:{sha256}"}, retry_if_failed=RETRIES
+            )
+            manager.fetch(path.name, downloader=save)
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    over.set()
+    error = ended[0] if ended else FetchError(f"it takes longer than {LIMIT_S / 60:.0f} minutes")
+    if error is None:
+        return
+    if isinstance(error, FetchError) or (isinstance(error, OSError) and error.errno in _FULL):
+        raise error
+    raise FetchError(_reason(error, path.name)) from error
+
+
+class _Bounded:
+    """A file for a download: shows progress, and ends it when it grows too large or its time is over."""
+
+    def __init__(self, file: IO[bytes], bar: Bar, size: int, over: threading.Event) -> None:
+        self.file, self.bar, self.size, self.over = file, bar, size, over
+
+    def write(self, data: bytes) -> int:
+        self.bar.update(len(data))
+        if self.bar.done > self.size or self.over.is_set():
+            raise FetchError(f"it is larger than the {self.size:,} bytes expected")
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _reason(error: BaseException, name: str) -> str:
+    """Why a download failed, in our words: those of a server may hold anything."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answered with status {error.response.status_code}"
+    if isinstance(error, requests.Timeout):
+        return f"the server did not answer within {TIMEOUT_S:.0f} s"
+    if isinstance(
+        error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+    ):
+        return "the download broke off"
+    if isinstance(error, requests.ConnectionError):
+        return "there is no connection to the server"
+    if isinstance(error, ValueError) and "hash" in str(error):
+        return f"the file it gives is not {name}: its sha256 is another"
+    return f"the answer makes no sense ({type(error).__name__})"

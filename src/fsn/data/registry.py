@@ -6,25 +6,26 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fsn.data import codeparrot, enwik8, paths, pypi_python, stdlib
+from fsn.data import enwik8, paths, python_code
 from fsn.data.cache import cache_folder
 from fsn.data.corpus import Corpus
 from fsn.errors import UserError
+from fsn.io import user_path
 
 #: name -> (one line about it, function of the cache folder)
 CORPORA: dict[str, tuple[str, Callable[[Path], Corpus]]] = {
     "enwik8": ("10^8 bytes of English Wikipedia, 205 symbols: the paper's main corpus", enwik8.load),
     "python-stdlib": (
         "the running Python's standard library, about 8 million characters, 97 symbols: needs no network",
-        lambda folder: stdlib.load(),
+        lambda folder: python_code.load_stdlib(),
     ),
     "codeparrot": (
         "10^8 characters of Python from GitHub, 97 symbols: the paper's code corpus (needs its hub)",
-        codeparrot.load,
+        python_code.load_codeparrot,
     ),
     "pypi-python": (
         "10^8 characters of Python from pinned PyPI packages, 97 symbols: stands in for codeparrot",
-        pypi_python.load,
+        python_code.load_pypi,
     ),
 }
 
@@ -43,7 +44,7 @@ def load(name: str | os.PathLike[str], cache: str | os.PathLike[str] | None = No
     text = os.fspath(name)
     if text in CORPORA:
         return CORPORA[text][1](cache_folder(cache))
-    path = Path(text).expanduser()
+    path = user_path(text)
     if text and os.path.lexists(path):
         return paths.load(path, text)
     known = ", ".join(CORPORA)
@@ -56,5 +57,5 @@ def load(name: str | os.PathLike[str], cache: str | os.PathLike[str] | None = No
 def folder_of(name: str | os.PathLike[str]) -> Path | None:
     """The folder whose files are the corpus of this name, or None where it is no folder."""
     text = os.fspath(name)
-    path = Path(text).expanduser()
+    path = user_path(text)
     return path if text and text not in CORPORA and path.is_dir() else None

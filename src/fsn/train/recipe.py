@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import yaml
 
+from ..checks import check_types
 from ..errors import UserError
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
@@ -19,6 +20,8 @@ Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
 BOOKKEEPING = frozenset({"checkpoint_minutes", "checkpoint_steps", "log_steps", "eval_at_steps"})
 # Fields that only say where to stop. The learning rate is constant, so a run may be made longer (--extend).
 DURATION = frozenset({"epochs", "max_steps"})
+LEAST = {"seed": 0, "length": 2, "lr": 0, "weight_decay": 0, "clip": 0, "eps": 0}
+"""The least value of a number; of those not named here, 1."""
 LEAST_EPS = 1e-37  # below it, in float32, eps is as good as zero
 
 
@@ -72,17 +75,29 @@ class Recipe:
     """Steps between two lines of kind "step" in metrics.jsonl."""
 
     def __post_init__(self) -> None:
-        steps = self.eval_at_steps
-        if not isinstance(steps, (list, tuple)) or any(type(s) is not int or s < 1 for s in steps):
-            raise UserError(f"recipe: eval_at_steps must be a list of whole numbers from 1 on, not {steps!r}")
-        object.__setattr__(self, "eval_at_steps", tuple(sorted(set(steps))))
+        check_types(self, "recipe: ")
+        object.__setattr__(self, "eval_at_steps", tuple(sorted(set(self.eval_at_steps))))
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            wanted = _wanted(field.name, str(field.type), value)
-            if wanted is not None:
-                raise UserError(f"recipe: {field.name} must be {wanted}, not {value!r}")
             if field.type == "float":
-                object.__setattr__(self, field.name, float(value))
+                object.__setattr__(self, field.name, float(getattr(self, field.name)))
+            self._check_range(field.name, getattr(self, field.name))
+        if any(step < 1 for step in self.eval_at_steps):
+            raise UserError("recipe: eval_at_steps must be whole numbers from 1 on")
+
+    def _check_range(self, name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return
+        least = LEAST.get(name, 1)
+        if name in ("beta1", "beta2"):
+            fits, wanted = 0 <= value < 1, "in [0, 1)"
+        elif name == "checkpoint_minutes":
+            fits, wanted = value > 0, "positive; use a large number for rare checkpoints"
+        elif isinstance(value, int) and name != "seed" and value >= 2**31:
+            fits, wanted = False, "below 2^31"
+        else:
+            fits, wanted = value >= least, f"at least {least}"
+        if not fits:
+            raise UserError(f"recipe: {name} must be {wanted}, not {value!r}")
 
     def steps_per_epoch(self, n_windows: int) -> int:
         """Steps in an epoch of ``n_windows`` windows: 1,406,247 windows in batches of 64 are 21,972 steps."""
@@ -95,7 +110,7 @@ class Recipe:
         if self.eps < LEAST_EPS:
             raise UserError(
                 f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
-                "a weight that is no number"
+                "a weight NaN"
             )
 
     def total_steps(self, n_windows: int) -> int:
@@ -121,32 +136,6 @@ class Recipe:
                 f"recipe: there is no field {unknown[0]!r}; the fields are {', '.join(sorted(known))}"
             )
         return cls(**d)
-
-
-CHOICES = {"Precision": get_args(Precision), "Engine": get_args(Engine)}
-LEAST = {"seed": 0, "length": 2, "lr": 0, "weight_decay": 0, "clip": 0, "eps": 0, "beta1": 0, "beta2": 0}
-"""The least value of a number; of those not named here, 1, and above 0 for ``checkpoint_minutes``."""
-
-
-def _wanted(name: str, kind: str, value: Any) -> str | None:
-    """What a field must be, where it is something else."""
-    if kind in CHOICES:
-        return None if value in CHOICES[kind] else f"one of {', '.join(CHOICES[kind])}"
-    if kind == "bool":
-        return None if isinstance(value, bool) else "true or false"
-    if kind.startswith("tuple") or (value is None and kind.endswith("None")):
-        return None
-    word, types = ("a whole", int) if kind.startswith("int") else ("a finite", (int, float))
-    if isinstance(value, bool) or not isinstance(value, types) or not abs(value) < 2**1023:
-        return f"{word} number"
-    if name in ("beta1", "beta2"):
-        return None if 0 <= value < 1 else "in [0, 1)"
-    if name == "checkpoint_minutes":
-        return None if value > 0 else "positive; use a large number for rare checkpoints"
-    if word == "a whole" and value >= 2 ** (power := 64 if name == "seed" else 31):
-        return f"below 2^{power}"
-    least = LEAST.get(name, 1)
-    return None if value >= least else f"at least {least}"
 
 
 def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:

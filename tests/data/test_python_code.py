@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fsn.data import CODE_SYMBOLS, codeparrot, load
+from fsn.data import CODE_SYMBOLS, load, python_code
 from fsn.errors import UserError
 
 
@@ -30,7 +30,7 @@ class Hub:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codeparrot, "SIZE", 40)
+    monkeypatch.setattr(python_code, "CODEPARROT_SIZE", 40)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> Hub:
