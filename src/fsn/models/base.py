@@ -11,10 +11,12 @@ from .. import ops
 from ..errors import UserError
 from ..nn import NO_PROBE, Cache, Probe
 from .config import Config
+from .generate import Generation
 
 
-class LanguageModel(nn.Module):
-    """``model(tokens)`` gives logits; ``model(tokens, targets=...)`` gives logits and the loss of every token."""
+class LanguageModel(Generation, nn.Module):
+    """``model(tokens)`` gives logits; ``model(tokens, targets=...)`` gives logits and the loss of every token; after
+    ``fsn.load``, ``model.generate(prompt)`` gives text."""
 
     config: Config
     probe: Probe = NO_PROBE
