@@ -1,7 +1,8 @@
 """fsn: attention as frustrated synchronization.
 
 import fsn
-model = fsn.build("fsn-1m", vocab_size=205)
+print(fsn.load("fsn-1m").generate("The Roman ", 200))   # trained weights that come with the package
+model = fsn.build("fsn-1m", vocab_size=205)       # a new model
 logits = model(tokens)                            # (B, T, V)
 logits, loss = model(tokens, targets=targets)     # loss per token, in nats
 """
@@ -17,10 +18,17 @@ __version__ = "0.1.0"
 
 PARTS = ("data", "hub", "measure", "models", "nn", "ops", "paper", "train")
 """Parts that are imported when they are first used, as ``fsn.measure``."""
-FROM = {"build": "models", "preset": "models", "presets": "models", "record": "nn", "replace": "nn"}
+FROM = {
+    "build": "models",
+    "load": "pretrained",
+    "preset": "models",
+    "presets": "models",
+    "record": "nn",
+    "replace": "nn",
+}
 """Names that ``fsn`` itself has, and the part each comes from; PyTorch is imported with the first of them."""
 
-__all__ = ["UserError", "__version__", "build", "preset", "presets", "record", "replace"]
+__all__ = ["UserError", "__version__", "build", "load", "preset", "presets", "record", "replace"]
 
 if TYPE_CHECKING:
     from . import data as data
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from . import train as train
     from .models import build, preset, presets
     from .nn import record, replace
+    from .pretrained import load
 else:
 
     def __getattr__(name: str) -> Any:

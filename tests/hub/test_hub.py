@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,9 @@ from fsn.cli import main
 from fsn.data.alphabet import Alphabet
 from fsn.errors import UserError
 from fsn.models import config_to_dict
+from fsn.models.generate import sample
+from fsn.pretrained import WEIGHTS
 from fsn.train import Run, load_run, train
-from fsn.train.sample import sample
 from tests.small import small
 from tests.train import tiny
 
@@ -192,9 +194,111 @@ def test_labels_give_the_loss_and_gradients(exported: dict[str, Path]) -> None:
     left = torch.cat((torch.full((1, 3), tokenizer.pad_token_id), tokens), dim=1)
     mask = (left != tokenizer.pad_token_id).long()
     labels = left.masked_fill(mask == 0, -100)
-    labels[:, 3] = -100  # the first symbol has nothing before it but padding
     padded = model(left, attention_mask=mask, labels=labels)
     torch.testing.assert_close(padded.loss, found.loss)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@torch.no_grad()
+def test_no_prediction_is_made_from_padding(exported: dict[str, Path], side: str) -> None:
+    """Texts of 120, 70 and 5 symbols in one batch have the loss of all their predictions one by one."""
+    model, tokenizer = load(exported["fsn"])
+    text = "the phase of the kernel the lag of a field " * 3
+    texts = [text[:length] for length in (120, 70, 5)]
+    tokenizer.padding_side = side
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    alone = [tokenizer(t, return_tensors="pt")["input_ids"] for t in texts]
+    losses = torch.cat([model.model.loss(t[:, :-1], t[:, 1:])[0] for t in alone])
+    assert len(losses) == 119 + 69 + 4
+    for labels in (inputs["input_ids"], inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)):
+        torch.testing.assert_close(model(**inputs, labels=labels).loss, losses.mean())
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+def test_what_is_inside_comes_out_under_the_usual_names(exported: dict[str, Path], family: str) -> None:
+    model, tokenizer = load(exported[family])
+    inputs = tokenizer(["the lag", "a"], return_tensors="pt", padding=True)
+    seen = model(**inputs, output_hidden_states=True, output_attentions=True)
+    plain = model(**inputs)
+    assert plain.hidden_states is None and plain.attentions is None
+    torch.testing.assert_close(seen.logits, plain.logits)
+    assert [tuple(x.shape) for x in seen.hidden_states] == [(2, 7, 16)] * 3
+    assert [tuple(x.shape) for x in seen.attentions] == [(2, 1, 7, 7)] * 2
+    assert not seen.attentions[0][1, :, 6:, :6].any()  # nobody looks at padding
+    first = model.get_input_embeddings()(inputs["input_ids"][:1])
+    torch.testing.assert_close(seen.hidden_states[0][:1], first)
+    how = {"max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True}
+    written = model.generate(**inputs, **how, output_hidden_states=True, output_attentions=True)
+    assert [x[-1].shape[1] for x in written.hidden_states] == [7, 1, 1, 1, 1, 1]
+    assert written.attentions[-1][0].shape == (2, 1, 1, 12)
+    model.config.output_hidden_states = True
+    assert len(model(**inputs).hidden_states) == 3
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+def test_phases_in_place_of_symbols(exported: dict[str, Path], family: str) -> None:
+    model, tokenizer = load(exported[family])
+    inputs = tokenizer("the lag", return_tensors="pt")
+    phases = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
+    found = model(inputs_embeds=phases, labels=inputs["input_ids"])
+    expected = model(**inputs, labels=inputs["input_ids"])
+    torch.testing.assert_close(found.logits, expected.logits)
+    found.loss.backward()
+    assert phases.grad is not None and bool(phases.grad.abs().sum(-1).gt(0)[0, :-1].all())
+    greedy = {"max_new_tokens": 9, "do_sample": False}
+    written = model.generate(**inputs, **greedy)[:, 7:]
+    assert torch.equal(model.generate(inputs_embeds=phases.detach(), **greedy), written)
+
+
+def test_the_end_of_a_text_is_read_as_a_line_break(tmp_path: Path) -> None:
+    """And stays out of decoded text, in which line breaks stay."""
+    model, tokenizer = load(export_run(WEIGHTS / "fsn-1m", tmp_path / "model"))
+    end, line_break = tokenizer.eos_token_id, tokenizer("\n")["input_ids"][0]
+    assert end == tokenizer.bos_token_id == model.config.vocab_size + 2 and line_break < end
+    tokens = torch.tensor([[line_break, 3, 4, line_break]])
+    marked = tokens.masked_fill(tokens == line_break, end)
+    found, expected = model(marked, labels=marked), model(tokens, labels=tokens)
+    assert torch.equal(found.logits, expected.logits) and torch.equal(found.loss, expected.loss)
+    assert tokenizer.decode([end, line_break, 3, end], skip_special_tokens=True).startswith("\n")
+    assert model.generate(max_new_tokens=3).shape == (1, 4)  # from nothing
+
+
+def test_all_symbols_can_be_drawn(exported: dict[str, Path]) -> None:
+    """transformers would draw from the fifty likeliest if the export did not say otherwise."""
+    model, _ = load(exported["fsn"])
+    assert model.generation_config.top_k == 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # every symbol is as likely as any other
+    drawn = model.generate(torch.zeros(200, 1, dtype=torch.int64), max_new_tokens=4)[:, 1:]
+    assert len(drawn.unique()) == model.config.vocab_size
+
+
+def test_weights_that_are_not_numbers_are_not_exported(runs: dict[str, Run], tmp_path: Path) -> None:
+    import safetensors.torch
+
+    folder = shutil.copytree(runs["fsn"].folder, tmp_path / "run")
+    weights, _ = load_run(folder).best_weights()
+    weights["tau"].fill_(float("nan"))
+    with safetensors.safe_open(folder / "best.safetensors", "pt") as file:
+        about = file.metadata()
+    (folder / "best.safetensors").write_bytes(safetensors.torch.save(weights, about))
+    with pytest.raises(UserError, match="NaN or Inf in tau"):
+        export_run(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_fsn_the_file_says_what_to_install(exported: dict[str, Path]) -> None:
+    script = (
+        "import sys, transformers as t\n"
+        "sys.modules['fsn'] = None\n"
+        "try:\n"
+        "    t.AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    said = " ".join(elsewhere(exported["fsn"], script))
+    assert said.startswith("this model needs the package fsn") and "pip install 'fsn[hub]'" in said
 
 
 def test_the_librarys_own_trainer(exported: dict[str, Path], tmp_path: Path) -> None:
@@ -283,8 +387,11 @@ def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:
     model, tokenizer = load(exported["fsn"])
     with pytest.raises(UserError, match="its corpus lacks"):
         model(**tokenizer("the % sign", return_tensors="pt"))
-    with pytest.raises(UserError, match="input_ids"):
-        model(None, inputs_embeds=torch.zeros(1, 2, 16))
+    for wrong in ({}, {"input_ids": torch.tensor([[0]]), "inputs_embeds": torch.zeros(1, 1, 16)}):
+        with pytest.raises(UserError, match="either input_ids or inputs_embeds"):
+            model(**wrong)
+    with pytest.raises(UserError, match=r"inputs_embeds have shape \(1, 2, 3\)"):
+        model(inputs_embeds=torch.zeros(1, 2, 3))
     one = torch.tensor([[0, 1]])
     with pytest.raises(UserError, match="HubCache"):
         model(one, past_key_values=transformers.DynamicCache())
@@ -297,8 +404,6 @@ def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:
         model(one[0])
     logits, *_ = model(one, return_dict=False)
     assert torch.equal(logits, model(one).logits)
-    with pytest.raises(UserError, match="record"):
-        model(torch.tensor([[0]]), output_hidden_states=True)
     with pytest.raises(UserError, match="symbols of this model"):
         model.resize_token_embeddings(300)
     with pytest.raises(UserError, match="architecture"):
@@ -339,10 +444,10 @@ def test_the_command_writes_a_folder_once(
 def test_a_tokenizer_speaks_bytes() -> None:
     corpus = tiny.corpus()
     tokenizer = make_tokenizer(corpus.alphabet)
-    assert tokenizer.vocab_size == len(corpus.alphabet) + 2
+    assert tokenizer.vocab_size == len(corpus.alphabet) + 3
     assert tokenizer("é").input_ids == [tokenizer.unk_token_id] * 2
     everything = make_tokenizer(Alphabet(bytes(range(256))))
-    text = "<pad> <unk> naïve \t\r\n ünïcödé 文字 "
+    text = "<pad> <unk> <|endoftext|> naïve \t\r\n ünïcödé 文字 "
     tokens = everything(text).input_ids
     assert tokens == list(text.encode()) and everything.decode(tokens, skip_special_tokens=True) == text
     assert tokenizer.model_max_length == 255 and tokenizer.padding_side == "left"

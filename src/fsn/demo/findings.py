@@ -33,9 +33,9 @@ from fsn.errors import UserError
 from fsn.measure import BINS, Battery, battery, battery_losses, label_corpus, label_split, margin_table
 from fsn.measure.copy_depth import CAP, bin_name
 from fsn.models import LanguageModel
+from fsn.models.generate import sample
 from fsn.progress import Bar
 from fsn.train import Run
-from fsn.train.sample import sample
 
 LINE = 'zorblat = Quokka(weight=3.7, food="lupin_leaves")\n'
 """Two names that no library has: the second time they can only come from the first."""

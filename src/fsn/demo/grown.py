@@ -14,12 +14,12 @@ from torch import nn
 
 from fsn.demo.inside import said_twice
 from fsn.measure import Looks, curve_of, look, pace_notes, time_to_target, without_field
+from fsn.models.generate import sample
 from fsn.paper import needs
 from fsn.paper.library import Library, device_of
 from fsn.paper.scales import scale_named
 from fsn.paper.values import cite
 from fsn.train import Run
-from fsn.train.sample import sample
 
 SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 """Two names that no encyclopedia has: the second time they can only come from the first."""

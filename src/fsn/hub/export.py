@@ -14,6 +14,8 @@ from transformers.utils import logging
 from ..errors import UserError
 from ..io import writing
 from ..models import config_to_dict
+from ..models.generate import first_token
+from ..pretrained import check_finite
 from ..train import Run, load_run
 from .model import FSNForCausalLM, HubConfig
 from .tokenizer import make_tokenizer
@@ -52,14 +54,19 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     run = load_run(folder)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already and no empty folder; choose another name")
+    trained = run.load_model(which)
+    check_finite(trained.state_dict(), f"the {which} weights in {folder}")
+    line_break = first_token(run.alphabet)
     config = HubConfig(
         architecture=config_to_dict(run.model_config),
         window=run.recipe.length,
+        symbols=run.alphabet.symbols.hex(),
+        line_break=line_break,
     )
     model = FSNForCausalLM(config)
-    model.model.load_state_dict(run.load_model(which).state_dict())
+    model.model.load_state_dict(trained.state_dict())
     model.generation_config = GenerationConfig(
-        do_sample=True, temperature=0.8, pad_token_id=len(run.alphabet)
+        do_sample=True, temperature=0.8, top_k=0, pad_token_id=len(run.alphabet), bos_token_id=line_break
     )
     with writing(out, "choose another folder"):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
 from ..errors import UserError
-from ..models import build_from_config, config_from_dict
-from ..nn import Cache, Probe
+from ..models import FSN, build_from_config, config_from_dict
+from ..nn import Cache, Probe, record, replace
 
 CODE_FILE = "modeling_fsn"
-CODE = '''"""For `from_pretrained(..., trust_remote_code=True)`. Needs `pip install fsn[hub]`."""
+CODE = '''"""For `from_pretrained(..., trust_remote_code=True)`. Needs the package fsn, which holds the model itself."""
 
-from fsn.hub import FSNForCausalLM, HubConfig
+try:
+    from fsn.hub import FSNForCausalLM, HubConfig
+except ImportError as error:
+    raise ImportError(
+        f"this model needs the package fsn with its extra hub ({error}): get it from the authors of arXiv:2606.18694 "
+        "and install it with pip install 'fsn[hub]'"
+    ) from None
 
 __all__ = ["FSNForCausalLM", "HubConfig"]
 '''
@@ -34,6 +41,10 @@ class HubConfig(PreTrainedConfig):
     """The model's configuration as ``fsn.models.config_to_dict`` writes it."""
     window: int = 256
     """Symbols in a training window, the first of them never predicted."""
+    symbols: str | None = None
+    """The byte values of the symbols, in hexadecimal: with them ``fsn.load`` reads the folder."""
+    line_break: int | None = None
+    """The symbol that the tokenizer's beginning and end of a text are read as."""
     vocab_size: int = 0
     hidden_size: int = 0
     num_hidden_layers: int = 0
@@ -141,48 +152,81 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
     @can_return_tuple
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         past_key_values: HubCache | None = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """Logits of the symbols after each of ``input_ids`` (B, T), which follow what ``past_key_values`` has seen.
 
         ``attention_mask`` (B, T or all positions so far) has zeros for padding. ``labels`` are the inputs themselves,
-        as everywhere in transformers: they are shifted here, and −100 counts nothing.
+        as everywhere in transformers: they are shifted here, −100 counts nothing, and neither does what would be
+        predicted from padding. ``inputs_embeds`` (B, T, k) are phases (in a transformer: states) in place of symbols.
+        ``output_hidden_states`` gives the phases before the first layer and after each, ``output_attentions`` the
+        attention of every layer, (B, heads, T, all positions so far).
         """
         cache = past_key_values
-        self._check(input_ids, attention_mask, cache, kwargs)
+        input_ids = self._check(input_ids, inputs_embeds, attention_mask, cache)
         input_ids, hidden = self._without_padding(input_ids, attention_mask)
         if use_cache is None:
             use_cache = cache is not None
-        if cache is None and not use_cache and (hidden is None or behind(hidden)):
-            logits = self.model(input_ids)
-        else:
-            if self.training and self.model.uses_dropout:
-                raise UserError(
-                    "no dropout where sequences are padded in front or remembered: pad behind them to train, "
-                    "or call eval()"
-                )
-            cache = HubCache(self.config.num_hidden_layers) if cache is None else cache
-            logits = self.model.extend(input_ids, cache, hidden)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = logits[:, kept]
+        with contextlib.ExitStack() as stack:
+            if inputs_embeds is not None:
+                stack.enter_context(replace(self.model, {self._first_point: inputs_embeds}))
+            states = self._recorded(stack, output_hidden_states, "output_hidden_states", "state")
+            attentions = self._recorded(stack, output_attentions, "output_attentions", "attention")
+            if cache is None and not use_cache and (hidden is None or behind(hidden)):
+                logits = self.model(input_ids)
+            else:
+                if self.training and self.model.uses_dropout:
+                    raise UserError(
+                        "no dropout where sequences are padded in front or remembered: pad behind them to train, "
+                        "or call eval()"
+                    )
+                cache = HubCache(self.config.num_hidden_layers) if cache is None else cache
+                logits = self.model.extend(input_ids, cache, hidden)
         loss = None
         if labels is not None:
+            labels = predictable(self._as_read(labels), hidden)
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return CausalLMOutputWithPast(
             loss=loss,
-            logits=logits,
+            logits=logits[:, kept],
             past_key_values=cache if use_cache else None,
+            hidden_states=None if states is None else tuple(states.values()),
+            attentions=None if attentions is None else tuple(by_head(a) for a in attentions.values()),
         )
+
+    @property
+    def _first_point(self) -> str:
+        """Where symbols have become phases, or a transformer's states."""
+        return "phases" if isinstance(self.model, FSN) else "embedding"
+
+    def _recorded(
+        self, stack: contextlib.ExitStack, wanted: bool | None, option: str, point: str
+    ) -> dict[str, Tensor] | None:
+        """Where ``wanted``, by the call or by the config, a dict that fills with every layer's ``point``."""
+        if not (getattr(self.config, option, False) if wanted is None else wanted):
+            return None
+        first = [self._first_point] if point == "state" else []
+        return stack.enter_context(record(self.model, *first, f"layers.*.{point}"))
+
+    def _as_read(self, tokens: Tensor) -> Tensor:
+        """The token that begins and ends texts, two behind that of padding, is read as the line break."""
+        end, line_break = self.config.vocab_size + 2, self.config.line_break
+        return tokens if line_break is None else tokens.masked_fill(tokens == end, line_break)
 
     def _without_padding(self, input_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Tokens the model has, and which of them are padding: by the mask, or by the token that stands for it."""
         hidden = input_ids == self.config.vocab_size
+        input_ids = self._as_read(input_ids)
         if mask is not None:
             hidden = hidden | (mask[:, -input_ids.shape[1] :] == 0)
         input_ids = input_ids.masked_fill(hidden, 0)
@@ -193,10 +237,18 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             )
         return input_ids, hidden if bool(hidden.any()) else None
 
-    def _check(self, tokens: Tensor | None, mask: Tensor | None, cache: Any, kwargs: dict[str, Any]) -> None:
-        """Refuse what this model cannot do rather than ignore it."""
-        if tokens is None or kwargs.get("inputs_embeds") is not None:
-            raise UserError("this model reads input_ids: symbols become phases, not vectors")
+    def _check(self, tokens: Tensor | None, embeds: Tensor | None, mask: Tensor | None, cache: Any) -> Tensor:
+        """The tokens, or stand-ins where phases take their place; what this model cannot do is refused."""
+        if (tokens is None) == (embeds is None):
+            raise UserError("pass either input_ids or inputs_embeds")
+        if tokens is None:
+            assert embeds is not None
+            width = self.config.hidden_size
+            if embeds.dim() != 3 or embeds.shape[2] != width:
+                raise UserError(
+                    f"inputs_embeds have shape {tuple(embeds.shape)}; pass (batch, positions, {width})"
+                )
+            tokens = torch.zeros(embeds.shape[:2], dtype=torch.int64, device=embeds.device)
         if tokens.dim() != 2:
             raise UserError(f"input_ids have shape {tuple(tokens.shape)}; pass two axes, (batch, positions)")
         if mask is not None and (
@@ -210,11 +262,20 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             raise UserError(
                 f"a {type(cache).__name__} cannot hold what this model remembers; pass a HubCache"
             )
-        for name in ("output_attentions", "output_hidden_states"):
-            if kwargs.get(name) or getattr(self.config, name, False):
-                raise UserError(
-                    f"{name} is not served here; fsn.record(model) shows everything inside, by name"
-                )
+        return tokens
+
+
+def predictable(labels: Tensor, hidden: Tensor | None) -> Tensor:
+    """``labels`` (B, T) with −100 where padding is the label, or all there is to predict it from."""
+    if hidden is None:
+        return labels
+    before = torch.nn.functional.pad(hidden[:, :-1], (1, 0))
+    return labels.masked_fill(hidden | before, -100)
+
+
+def by_head(attention: Tensor) -> Tensor:
+    """(B, T, U) -> (B, 1, T, U); with several heads it has that axis already."""
+    return attention if attention.dim() == 4 else attention[:, None]
 
 
 def behind(hidden: Tensor) -> bool:

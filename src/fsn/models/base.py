@@ -11,13 +11,15 @@ from .. import ops
 from ..errors import UserError
 from ..nn import NO_PROBE, Cache, Context, Probe
 from .config import Config
+from .generate import Generation
 
 SITES_PER_LAYER = 4
 """Places in a layer that dropout tells apart."""
 
 
-class LanguageModel(nn.Module):
-    """``model(tokens)`` gives logits; ``model(tokens, targets=...)`` gives logits and the loss of every token."""
+class LanguageModel(Generation, nn.Module):
+    """``model(tokens)`` gives logits; ``model(tokens, targets=...)`` gives logits and the loss of every token; after
+    ``fsn.load``, ``model.generate(prompt)`` gives text."""
 
     config: Config
     probe: Probe = NO_PROBE

@@ -168,8 +168,8 @@ def generate(
     """
     import codecs
 
+    from ..models.generate import beginning, check_drawing, draw
     from .run import load_run
-    from .sample import beginning, check_drawing, draw
     from .world import choose_device
 
     check_drawing(symbols, temperature, top_k, seed)

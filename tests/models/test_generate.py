@@ -12,7 +12,7 @@ import fsn
 from fsn.data.alphabet import Alphabet
 from fsn.errors import UserError
 from fsn.models import LanguageModel
-from fsn.train.sample import beginning, draw, sample
+from fsn.models.generate import beginning, draw, sample
 from tests.small import small
 
 LETTERS = Alphabet(b"\n abcdefghijk")

@@ -1,0 +1,143 @@
+"""Trained models by name or place: ``fsn.load``.
+
+``weights/`` beside this file holds two finished runs, which every installation carries. They are run folders like any
+other, with weights in float16 and without the lines of single steps; ``python -m fsn.pretrained RUN NAME`` made them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from .data import Alphabet
+from .errors import UserError
+from .io import write_bytes_atomic, write_text_atomic
+from .models import LanguageModel, build_from_config, config_from_dict
+from .train import Run, load_run
+
+WEIGHTS = Path(__file__).parent / "weights"
+"""Run folders that come with the package."""
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+LINES_KEPT = ("epoch", "valid", "warning")
+
+
+def shipped() -> list[str]:
+    """The names of the models that come with the package."""
+    return sorted(folder.name for folder in WEIGHTS.iterdir() if (folder / "config.yaml").is_file())
+
+
+def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> LanguageModel:
+    """A trained model in evaluation mode, which knows its tokenizer: ``load("fsn-1m").generate("The Roman ", 200)``.
+
+    ``name`` is a model that comes with the package (``fsn-1m``, ``transformer-1m``), a run folder, a folder that
+    ``fsn export`` wrote, or ``user/model`` on Hugging Face, whose weights are downloaded; no code is run from there.
+    """
+    text = os.fspath(name)
+    folder = WEIGHTS / text if text in shipped() else Path(text).expanduser()
+    if (folder / "config.yaml").is_file():
+        return load_trained(load_run(folder), device)
+    if (folder / "config.json").is_file():
+        return load_exported(folder, device)
+    if text and folder.exists():
+        raise UserError(f"{text} is neither a run folder nor one that `fsn export` wrote; it has no config")
+    if HUB_NAME.fullmatch(text):
+        return load_exported(download(text), device)
+    raise UserError(
+        f"there is no model {text!r}: {' and '.join(shipped())} come with fsn; or give a run folder, a folder that "
+        "`fsn export` wrote, or user/model on Hugging Face"
+    )
+
+
+def load_trained(run: Run, device: str | torch.device = "cpu") -> LanguageModel:
+    """The best weights of a run, and its symbols."""
+    model = run.load_model("best", device)
+    model.tokenizer, model.window = run.alphabet, run.recipe.length
+    return model
+
+
+def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageModel:
+    """A model from ``config.json`` and ``model.safetensors``, without transformers."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kind, architecture, symbols = (config.get(x) for x in ("model_type", "architecture", "symbols"))
+        if kind != "fsn" or not isinstance(architecture, dict) or not isinstance(symbols, str):
+            raise UserError(
+                f"{folder} is not a model of this version of fsn; write it again with `fsn export`"
+            )
+        tokenizer = Alphabet(bytes.fromhex(symbols))
+        weights = safetensors.torch.load((folder / "model.safetensors").read_bytes())
+    except (OSError, ValueError, AttributeError, SafetensorError) as error:
+        raise UserError(f"{folder} cannot be read ({error}); write it again with `fsn export`") from None
+    with torch.random.fork_rng(devices=[]):
+        model = build_from_config(config_from_dict(architecture))
+    try:
+        model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
+    except RuntimeError:
+        raise UserError(
+            f"the weights in {folder} do not fit its config.json: one of the two was changed; write both again "
+            "with `fsn export`"
+        ) from None
+    check_finite(weights, f"the weights in {folder}")
+    model.tokenizer, model.window = tokenizer, int(config.get("window", model.window))
+    return model.to(device).eval()
+
+
+def download(name: str) -> Path:
+    """The folder to which Hugging Face's own library has downloaded ``user/model``."""
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise UserError(
+            f"there is no folder {name} here, and downloading a model of that name needs Hugging Face's library: "
+            "pip install 'fsn[hub]'"
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=["config.json", "model.safetensors"]))
+    except Exception as error:  # the network, the name, rights: the library has many ways to say no
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"there is no folder {name} here, and Hugging Face gives no model of that name ({reason}); "
+            f"{' and '.join(shipped())} come with fsn"
+        ) from None
+
+
+def check_finite(weights: dict[str, Tensor], what: str) -> None:
+    """Stop if a weight is NaN or Inf."""
+    bad = next((key for key, value in weights.items() if not bool(value.isfinite().all())), None)
+    if bad is not None:
+        raise UserError(f"{what} hold NaN or Inf in {bad}: the run diverged; choose weights of another epoch")
+
+
+def ship(folder: Path, name: str) -> Path:
+    """Write a finished run to ``weights/NAME``: its best weights in float16, its epochs, its config as it is."""
+    run = load_run(folder)
+    target = WEIGHTS / name
+    target.mkdir(parents=True, exist_ok=True)
+    source = run.folder / "best.safetensors"
+    with safe_open(source, "pt") as file:
+        about: dict[str, Any] = file.metadata() or {}
+    weights, _ = run.best_weights()
+    check_finite(weights, f"the weights in {run.folder}")
+    short = {key: value.half() for key, value in weights.items()}
+    check_finite(short, f"in float16 the weights in {run.folder}")
+    write_bytes_atomic(target / "best.safetensors", safetensors.torch.save(short, about))
+    lines = [json.dumps(line) for line in run.metrics if line.get("kind") in LINES_KEPT]
+    write_text_atomic(target / "metrics.jsonl", "\n".join(lines) + "\n")
+    for file_name in ("config.yaml", "environment.json", "DONE"):
+        shutil.copyfile(run.folder / file_name, target / file_name)
+    return target
+
+
+if __name__ == "__main__":
+    print(ship(Path(sys.argv[1]), sys.argv[2]))
