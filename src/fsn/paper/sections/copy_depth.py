@@ -530,8 +530,8 @@ def commoner_on_code(b: Bench) -> Found:
 
 
 def smaller_on_code(b: Bench) -> Found:
-    code, text = (
-        [b.cell(role, "FSN, s0", name)["margin"] for name in DEEP_BINS] for role in ("code", "text")
+    text, code = (
+        [b.cell(role, "FSN, s0", name)["margin"] for name in DEEP_BINS] for role in ("text", "code")
     )
     fine = all(abs(c) < abs(t) for c, t in zip(code, text, strict=True))
     return fine, f"code {listed(code, signed)}; text {listed(text, signed)}"
