@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-import fsn
-
 from ... import data
 from ...data import Windows
 from ...measure import SeedSummary, loss_at, seed_summary
@@ -17,7 +15,7 @@ from ...measure.runs import diverged_at, epoch_value, finished_epochs, vocabular
 from ...models import (
     FSN as FSNModel,
 )
-from ...models import PAPER_TOTALS, Transformer, TransformerConfig, count_parameters, preset
+from ...models import PAPER_TOTALS, Transformer, TransformerConfig, build, count_parameters, preset
 from ...models.budget import modes_for, swiglu_parameters
 from ...models.config import FSNConfig
 from ...nn import record
@@ -231,7 +229,7 @@ def model_rows() -> list[Row]:
     """Read off models that were built, not off the presets' text."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = fsn.build("fsn-1m", vocab_size=TEXT_SYMBOLS)
+        model = build("fsn-1m", vocab_size=TEXT_SYMBOLS)
     assert isinstance(model, FSNModel)
     config = model.config
     base, code = preset("transformer-1m", TEXT_SYMBOLS), preset("transformer-1m", CODE_SYMBOLS)
@@ -309,7 +307,7 @@ def ramps(b: Bench) -> list[tuple[float, float]]:
     for seed in SEEDS:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = fsn.build("fsn-nophase-1m", vocab_size=corpus.vocab_size)
+            model = build("fsn-nophase-1m", vocab_size=corpus.vocab_size)
         with evaluating(model), record(model, "layers.*.feedforward.raw") as points:
             model(tokens)
         last = len(model.layers) - 1  # type: ignore[arg-type]
