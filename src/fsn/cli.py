@@ -225,7 +225,7 @@ def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
     from rich.table import Table
 
     from .models import TARGETS, family_table
-    from .paper.values import parameter_totals
+    from .paper.rows import parameter_totals
 
     for size in sizes:
         if size not in TARGETS:

@@ -18,7 +18,7 @@ from fsn.models import (
     match_width,
     preset,
 )
-from fsn.paper.values import parameter_totals
+from fsn.paper.rows import parameter_totals
 
 SIZES = ("1m", "2m", "4m", "8m")
 PHASES = {"1m": 176, "2m": 246, "4m": 352, "8m": 511}

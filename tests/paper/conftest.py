@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fsn.cli import main
+from tests.paper.tiny import reproduce
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that ``fsn reproduce --all --scale tiny`` has written: runs, tables, figures, the page.
+    """A folder with everything in miniature: runs, tables, figures, the page.
 
     Several test processes share it: the first makes it, the others wait for it.
     """
@@ -27,6 +27,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not (shared / "made").exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("FSN_CACHE", str(shared / "cache"))
-                main(["reproduce", "--all", "--scale", "tiny", "--out", str(shared), "--device", "cpu"])
+                reproduce(shared)
             (shared / "made").touch()
     return shared

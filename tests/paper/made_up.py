@@ -14,12 +14,9 @@ import fsn
 from fsn.data import enwik8
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
-from fsn.paper.library import Library
-from fsn.paper.needs import Need
-from fsn.paper.scales import Scale, scale_named
+from fsn.paper.runs import PAPER, Library, Need, Scale
 from fsn.paper.tokens import store_losses
 
-PAPER, TINY = scale_named("paper"), scale_named("tiny")
 CORPORA: dict[str, dict[str, Any]] = {
     "enwik8": {"name": "enwik8", "sha256": enwik8.HASHES["sha256"], "symbols": bytes(range(205)).hex()},
     "codeparrot": {"name": "codeparrot", "sha256": "c0" * 32, "symbols": bytes(range(97)).hex()},
@@ -96,7 +93,7 @@ def write_run(
 
 
 def bench_of(root: Path, scale: Scale = PAPER, cache: Path | None = None) -> Bench:
-    return Bench(Library.open(scale, [root]), "cpu", cache or root / "no-cache")
+    return Bench(Library.open([root], scale), "cpu", cache or root / "no-cache")
 
 
 def falling(end: float, drop: float, epochs: int, rate: float = 1.0) -> list[float]:

@@ -13,16 +13,25 @@ import pytest
 
 from fsn.cli import main
 from fsn.errors import UserError
-from fsn.paper import needs
+from fsn.paper import runs as needs
 from fsn.paper.archive import add_losses, archive_run
-from fsn.paper.items import item_named
-from fsn.paper.readme import BEGIN, END, NOTHING, fill, results_block, write_readme
-from fsn.paper.registry import open_bench
 from fsn.paper.rows import display_table
+from fsn.paper.sections import item_named
 from fsn.paper.tokens import FILE, stored_losses
-from fsn.paper.writing import groups, markdown_table
+from fsn.paper.writing import (
+    BEGIN,
+    END,
+    NOTHING,
+    fill,
+    groups,
+    markdown_table,
+    results_block,
+    write_readme,
+)
 from fsn.train import load_run, train
-from tests.paper.made_up import TINY, bench_of, falling, write_run
+from fsn.train.sweep import read_sweep
+from tests.paper.made_up import bench_of, falling, write_run
+from tests.paper.tiny import TINY
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,7 +145,7 @@ def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
         device="cpu",
     )
     target = archive_run(run.folder, tmp_path / "results")
-    assert add_losses(target, "tiny", "cpu", tmp_path / "cache")
+    assert add_losses(target, TINY, "cpu", tmp_path / "cache")
     bench = bench_of(tmp_path / "results", TINY, tmp_path / "cache")
     archived = bench.run(need)
     kept = stored_losses(archived, bench.battery("text"))
@@ -242,17 +251,24 @@ def test_commands(
         "fsn train fsn-lean-1m --corpus enwik8 --out runs/fsn-lean-1m-enwik8-11epochs-seed0 --epochs 11"
         in said
     )
-    assert (tmp_path / "docs" / "reproduction" / "early-transfer.csv").is_file()
     main(["reproduce", "claims"])
     said = capsys.readouterr().out
     assert "not run yet" in said and "holds" in said
+    assert list(tmp_path.iterdir()) == [], "nothing is written unless a place for it is named"
+    main(["reproduce", "early-transfer", "--out", "docs"])
+    assert (tmp_path / "docs" / "reproduction" / "early-transfer.csv").is_file()
+    main(["reproduce", "early-transfer", "--sweep", "missing.yaml"])
+    assert [job.name for job in read_sweep("missing.yaml")] == [
+        "fsn-lean-1m-enwik8-11epochs-seed0",
+        "transformer-1m-enwik8-seed0",
+    ]
+    capsys.readouterr()
     (tmp_path / "file").touch()
     for words, sentence in (
         (["reproduce", "nothing"], "there is no item 'nothing'"),
         (["reproduce", "main", "--all"], "not both"),
         (["reproduce", "--readme"], "there is no README.md"),
         (["archive", "nowhere"], "no run folder"),
-        (["reproduce", "main", "--scale", "huge"], "scale"),
         (["reproduce", "parameters", "--out", "file"], "file cannot be written (Not a directory)"),
     ):
         with pytest.raises(SystemExit) as ended:
@@ -270,6 +286,6 @@ def test_commands(
 
 
 def test_a_text_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:
-    bench = open_bench("paper", [tmp_path], "cpu", cache=tmp_path / "cache")
+    bench = bench_of(tmp_path)
     with pytest.raises(UserError, match="--fetch gets it"):
         bench.corpus("text")

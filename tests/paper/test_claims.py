@@ -11,11 +11,12 @@ import safetensors.torch
 import torch
 
 from fsn.models import FSN, build_from_config
-from fsn.paper import needs
-from fsn.paper.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, Claim, Verdict, judge
-from fsn.paper.claims.claim import claim
-from fsn.paper.needs import Need
-from tests.paper.made_up import PAPER, TINY, bench_of, falling, write_losses, write_run
+from fsn.paper import runs as needs
+from fsn.paper.rows import FAILS, HOLDS, NOT_RUN, Claim, Verdict, judge
+from fsn.paper.runs import PAPER, Need
+from fsn.paper.sections import CLAIMS
+from tests.paper.made_up import bench_of, falling, write_losses, write_run
+from tests.paper.tiny import TINY
 
 Shape = Callable[[np.ndarray], np.ndarray]
 BY_NAME = {one.name: one for one in CLAIMS}
@@ -313,15 +314,12 @@ def test_an_advantage_that_is_not_there(tmp_path: Path) -> None:
 # -- the wrapper -------------------------------------------------------------------------------------------
 
 
-def test_entering_a_claim(tmp_path: Path) -> None:
-    collection: list[Claim] = []
-
-    @claim(collection, "one", "Section 9", "Everything is fine.", macros=("sfnThirty",))
-    def check(bench: object) -> tuple[bool, str]:
-        return True, "1"
-
-    assert collection[0].check is check and collection[0].cites[0][-1] == "sfnThirty"
-    assert judge(collection[0], bench_of(tmp_path)) == Verdict(HOLDS, "1")
+def test_a_claim_cites_macros_or_places(tmp_path: Path) -> None:
+    one = Claim("one", "Section 9", "Everything is fine.", (), lambda b: (True, "1"), "sfnThirty xfThirty")
+    assert [place[-1] for place in one.places] == ["sfnThirty", "xfThirty"]
+    place = ("early", "fsn@2")
+    assert Claim("two", "Section 9", "Fine.", (), lambda b: (True, "1"), (place,)).places == (place,)
+    assert judge(one, bench_of(tmp_path)) == Verdict(HOLDS, "1")
 
 
 def test_different_vocabularies_are_one_sentence(tmp_path: Path) -> None:

@@ -10,14 +10,11 @@ from pathlib import Path
 import pytest
 
 from fsn.measure import Table
-from fsn.paper import needs
-from fsn.paper.item import Result
-from fsn.paper.items import ITEMS, item_named, lesions, main_table
-from fsn.paper.registry import make_report
-from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Row, cells, data_table
-from fsn.paper.values import macro
-from fsn.paper.writing import item_markdown, write_item, write_report
-from tests.paper.made_up import TINY, bench_of, falling, write_run
+from fsn.paper import runs as needs
+from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Result, Row, data_table, macro
+from fsn.paper.sections import ITEMS, beyond, item_named, main
+from fsn.paper.writing import item_markdown, make_report, write_item, write_report
+from tests.paper.made_up import bench_of, falling, write_run
 
 
 def row(result: Result, quantity: str, group: str = "") -> Row:
@@ -34,7 +31,7 @@ def test_with_no_runs_nothing_is_filled_in(tmp_path: Path) -> None:
         for one in result.rows:
             if one.state != COMPUTED:
                 assert one.state == MISSING and one.ours is None and one.difference is None, one
-                assert cells(one)[2] == "missing" and cells(one)[3] == ""
+                assert one.cells[2] == "missing" and one.cells[3] == ""
         expected = "computed" if item.name == "parameters" else "missing"
         if item.needs or item.name == "parameters":
             assert result.state == expected, item.name
@@ -85,7 +82,7 @@ def test_a_bound_that_was_needed_at_once(tmp_path: Path) -> None:
     line = '{"kind": "warning", "what": "non-finite", "step": 40, "epoch": 1, "tensor": "x"}\n'
     (folder / "metrics.jsonl").write_text(line)
     found = row(item_named("ablations").compute(bench_of(tmp_path)), "no bound, epoch 1")
-    assert found.ours == math.inf and cells(found)[2] == "∞" and "not finite in epoch 1" in found.remark
+    assert found.ours == math.inf and found.cells[2] == "∞" and "not finite in epoch 1" in found.remark
     assert found.difference is None
 
 
@@ -100,9 +97,8 @@ def two_rungs(root: Path, device: str = "a GPU") -> None:
 
 def test_the_papers_end_points_stand_beside_our_curves(tmp_path: Path) -> None:
     families = ["transformer", "FSN", "Kuramoto"]
-    marks = main_table.published(bench_of(tmp_path), families)
+    marks = main.published(bench_of(tmp_path), families)
     assert marks == {"transformer": (30, 1.6258, 0.0019), "FSN": (30, 1.6050, 0.0038)}
-    assert main_table.published(bench_of(tmp_path, TINY), families) == {}, "another text has other losses"
     write_run(tmp_path, needs.FSN, [1.7, 1.65])
     (picture,) = item_named("main").compute(bench_of(tmp_path)).pictures
     assert "Diamonds" in picture.caption
@@ -214,7 +210,7 @@ def test_levels_on_another_text_have_no_difference(tmp_path: Path) -> None:
     bench = bench_of(tmp_path)
     found = row(item_named("main").compute(bench), "FSN, seed 0", "Code (pypi-python in place of codeparrot)")
     assert found.ours == pytest.approx(1.32) and found.paper is not None and found.difference is None
-    assert "on pypi-python" in found.remark and cells(found)[3] == ""
+    assert "on pypi-python" in found.remark and found.cells[3] == ""
     margin = row(item_named("sequence-512").compute(bench), "final margin, length 256")
     assert margin.difference == pytest.approx(0.0), "comparisons between models remain"
 
@@ -275,9 +271,9 @@ def test_a_rise_is_that_of_all_targets_of_its_depths() -> None:
         ("present", 3, "16–23", 0, math.nan),
     ]
     table = Table(columns, [dict(zip(columns, c, strict=True)) for c in cells])
-    assert lesions.rise(table, "successor", 4, lesions.DEEP) == pytest.approx((30 * 1.0 + 10 * 3.0) / 40)
-    assert lesions.rise(table, "successor", 4, lesions.SHALLOW) == 9.0
-    assert math.isnan(lesions.rise(table, "present", 3, lesions.DEEP))
+    assert beyond.rise(table, "successor", 4, beyond.DEEP) == pytest.approx((30 * 1.0 + 10 * 3.0) / 40)
+    assert beyond.rise(table, "successor", 4, beyond.SHALLOW) == 9.0
+    assert math.isnan(beyond.rise(table, "present", 3, beyond.DEEP))
 
 
 def test_only_what_has_not_been_run_at_all_is_folded_away(tmp_path: Path) -> None:

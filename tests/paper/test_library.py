@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fsn.paper import needs
-from fsn.paper.library import Library, epochs_of
-from fsn.paper.needs import Need
-from fsn.paper.training import command, missing_runs
-from tests.paper.made_up import PAPER, bench_of, falling, write_run
+from fsn.paper import runs as needs
+from fsn.paper.runs import Library, Need, epochs_of, sweep_text
+from fsn.paper.sections import needs_of
+from fsn.train.sweep import read_sweep
+from tests.paper.made_up import bench_of, falling, write_run
 
+ROOT = Path(__file__).resolve().parents[2]
 FSN = Need("fsn", (0,), epochs=2)
 
 
 def test_found_by_config_not_by_name(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], name="whatever")
-    library = Library.open(PAPER, [tmp_path])
+    library = Library.open([tmp_path])
     run = library.reached(FSN, 0)
     assert run is not None and run.name == "whatever"
     for other in (
@@ -36,30 +38,30 @@ def test_found_by_config_not_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", [{"lr": 2e-3}, {"batch_size": 32}, {"train_stride": 32}, {"clip": 0.5}])
 def test_another_recipe_is_another_experiment(tmp_path: Path, field: dict[str, float]) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], recipe=field)
-    assert Library.open(PAPER, [tmp_path]).find(FSN, 0) is None
+    assert Library.open([tmp_path]).find(FSN, 0) is None
 
 
 def test_precision_and_engine_may_differ(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], recipe={"precision": "fp32", "engine": "eager", "log_steps": 7})
-    assert Library.open(PAPER, [tmp_path]).reached(FSN, 0) is not None
+    assert Library.open([tmp_path]).reached(FSN, 0) is not None
 
 
 def test_a_longer_run_serves_unless_the_length_matters(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, falling(1.6, 0.2, 12))
     write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 12), name="lean-12")
-    library = Library.open(PAPER, [tmp_path])
+    library = Library.open([tmp_path])
     assert library.reached(FSN, 0) is not None
     assert library.reached(FSN.after(30), 0) is None
     assert library.find(needs.LEAN, 0) is None, "its best weights are not those of eleven epochs"
     write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 11), name="lean-11")
-    found = Library.open(PAPER, [tmp_path]).reached(needs.LEAN, 0)
+    found = Library.open([tmp_path]).reached(needs.LEAN, 0)
     assert found is not None and found.name == "lean-11"
 
 
 def test_the_furthest_run_of_a_seed_is_taken(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], name="short")
     write_run(tmp_path / "deep" / "er", FSN, [1.8, 1.7, 1.6], name="long")
-    library = Library.open(PAPER, [tmp_path])
+    library = Library.open([tmp_path])
     run = library.find(FSN, 0)
     assert run is not None and run.name == "long" and epochs_of(run) == 3
     assert [r.name for r in library.matching(FSN, 0)] == ["long", "short"]
@@ -67,7 +69,7 @@ def test_the_furthest_run_of_a_seed_is_taken(tmp_path: Path) -> None:
 
 def test_a_run_that_diverged_counts_as_run(tmp_path: Path) -> None:
     write_run(tmp_path, needs.MEAN_FIELD, [1.8, 1.7, None])
-    assert Library.open(PAPER, [tmp_path]).reached(needs.MEAN_FIELD, 0) is not None
+    assert Library.open([tmp_path]).reached(needs.MEAN_FIELD, 0) is not None
 
 
 def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
     (cut / "metrics.jsonl").write_text(text[:-20])
     lines = (holes / "metrics.jsonl").read_text().splitlines(keepends=True)
     (holes / "metrics.jsonl").write_text(lines[0] + lines[2])
-    library = Library.open(PAPER, [tmp_path])
+    library = Library.open([tmp_path])
     assert [run.name for run in library.runs] == [good.name]
     said = {name: [s for s in library.refused if name in s] for name in ("old", "cut", "holes", "windmills")}
     assert all(len(sentences) == 1 and "\n" not in sentences[0] for sentences in said.values()), said
@@ -96,7 +98,7 @@ def test_one_text_in_each_role(tmp_path: Path) -> None:
     write_run(tmp_path, code, [1.3], corpus="pypi-python", name="a")
     write_run(tmp_path, code, [1.3], corpus="pypi-python", seed=1, name="b")
     write_run(tmp_path, code, [1.3], corpus="codeparrot", seed=2, name="c")
-    library = Library.open(PAPER, [tmp_path])
+    library = Library.open([tmp_path])
     assert library.corpus_name("code") == "pypi-python"
     assert library.corpus_said("code") == "pypi-python in place of codeparrot"
     assert any("pypi-python" in note and "codeparrot" in note for note in library.notes)
@@ -108,18 +110,18 @@ def test_the_papers_own_corpus_wins_a_tie(tmp_path: Path) -> None:
     code = needs.CODE_FSN.after(1)
     write_run(tmp_path, code, [1.3], corpus="pypi-python", name="a")
     write_run(tmp_path, code, [1.3], corpus="codeparrot", name="b")
-    assert Library.open(PAPER, [tmp_path]).corpus_name("code") == "codeparrot"
+    assert Library.open([tmp_path]).corpus_name("code") == "codeparrot"
 
 
 def test_the_code_corpus_can_be_named(tmp_path: Path) -> None:
     code = needs.CODE_FSN.after(1)
     write_run(tmp_path, code, [1.3], corpus="codeparrot", name="a")
-    library = Library.open(PAPER, [tmp_path], {"code": "pypi-python"})
+    library = Library.open([tmp_path], prefer={"code": "pypi-python"})
     assert library.corpus_name("code") == "pypi-python" and library.stands_in("code")
     assert not library.runs and len(library.refused) == 1
     write_run(tmp_path, code, [1.3], corpus="pypi-python", name="b")
-    assert [run.name for run in Library.open(PAPER, [tmp_path], {"code": "pypi-python"}).runs] == ["b"]
-    assert [run.name for run in Library.open(PAPER, [tmp_path], {"code": "codeparrot"}).runs] == ["a"]
+    assert [run.name for run in Library.open([tmp_path], prefer={"code": "pypi-python"}).runs] == ["b"]
+    assert [run.name for run in Library.open([tmp_path], prefer={"code": "codeparrot"}).runs] == ["a"]
 
 
 def test_standing_counts_each_run_once(tmp_path: Path) -> None:
@@ -134,18 +136,30 @@ def test_standing_counts_each_run_once(tmp_path: Path) -> None:
     assert len(bench.standing([needs.FSN]).there) == 1
 
 
-def test_missing_runs_as_commands(tmp_path: Path) -> None:
+def test_missing_runs_as_jobs_of_a_sweep(tmp_path: Path) -> None:
     write_run(tmp_path, needs.FSN, falling(1.6, 0.2, 4), seed=1)
-    bench = bench_of(tmp_path)
-    jobs = missing_runs(bench, [needs.FSN.seed(0, 1), needs.FSN_CONVERGED.seed(1), needs.NO_FEEDFORWARD])
-    assert [(job.seed, job.epochs, job.begun is not None) for job in jobs] == [
-        (0, 30, False),
-        (1, 50, True),
-        (0, 30, False),
-    ]
-    words = [command(bench, job, tmp_path) for job in jobs]
-    assert words[0] == f"fsn train fsn-1m --corpus enwik8 --out {tmp_path}/fsn-1m-enwik8-seed0 --seed 0"
-    assert words[1].endswith("fsn-1m-text-s1 --epochs 50 --seed 1 --extend")
-    assert words[2].endswith("--model feedforward=none")
-    long = missing_runs(bench, [needs.LONG_FSN])[0]
-    assert "--length 512" in command(bench, long, tmp_path)
+    wanted = [needs.FSN.seed(0, 1), needs.FSN_CONVERGED.seed(1), needs.NO_FEEDFORWARD, needs.LONG_FSN]
+    jobs = {job.name: job for job in bench_of(tmp_path).standing(wanted).jobs(tmp_path)}
+    assert {name: (job.recipe.seed, job.recipe.epochs, job.extend) for name, job in jobs.items()} == {
+        "fsn-1m-text-s1": (1, 50, True),
+        "fsn-1m-enwik8-seed0": (0, 30, False),
+        "fsn-1m-feedforward-none-enwik8-seed0": (0, 30, False),
+        "fsn-1m-codeparrot-length512-seed0": (0, 30, False),
+    }, "what was begun goes on where it is"
+    assert jobs["fsn-1m-enwik8-seed0"].arguments()[:3] == ["fsn-1m", "--corpus", "enwik8"]
+    assert jobs["fsn-1m-feedforward-none-enwik8-seed0"].arguments()[-2:] == ["--model", "feedforward=none"]
+    assert jobs["fsn-1m-codeparrot-length512-seed0"].recipe.length == 512
+    file = tmp_path / "sweep.yaml"
+    file.write_text(sweep_text(list(jobs.values()), "What is missing.", tmp_path))
+    read = {job.name: job for job in read_sweep(file)}
+    assert {name: replace(job, extend=False) for name, job in jobs.items()} == read, (
+        "a sweep makes the same runs"
+    )
+
+
+def test_the_committed_sweep_is_the_list_of_needs(tmp_path: Path) -> None:
+    """``fsn sweep sweeps/paper.yaml`` makes just the runs that items and claims ask for."""
+    jobs = bench_of(tmp_path).standing(needs_of()).jobs(Path("runs"))
+    assert read_sweep(ROOT / "sweeps" / "paper.yaml") == jobs, (
+        "in a folder without runs: fsn reproduce --sweep sweeps/paper.yaml"
+    )

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fsn.cli import main
-from fsn.paper import needs
-from fsn.paper.claims import CLAIMS, FAILS, HOLDS, NOT_RUN
-from fsn.paper.items import ITEMS
-from fsn.paper.registry import compute_item, needs_of, open_bench
-from fsn.paper.training import missing_runs
+from fsn.paper.rows import FAILS, HOLDS, NOT_RUN
+from fsn.paper.runs import FSN
+from fsn.paper.sections import CLAIMS, ITEMS, item_named, needs_of
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
+from tests.paper.tiny import tiny_bench
 
 pytestmark = pytest.mark.slow
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
@@ -75,8 +73,8 @@ def test_every_claim_is_judged_and_labelled(tiny: Path) -> None:
 
 
 def test_no_run_is_missing(tiny: Path) -> None:
-    bench = open_bench("tiny", [tiny / "runs"], "cpu")
-    assert not missing_runs(bench, needs_of())
+    bench = tiny_bench(tiny / "runs")
+    assert bench.standing(needs_of()).complete
     assert not bench.library.refused and not bench.library.notes
     names = {run.folder.name for run in bench.library.runs}
     assert {"fsn-1m-python-stdlib-text-seed0", "transformer-8m-python-stdlib-text-seed0"} <= names
@@ -88,7 +86,7 @@ def test_no_run_is_missing(tiny: Path) -> None:
 
 def test_numbers_come_from_the_runs(tiny: Path) -> None:
     """One row followed by hand from the folder to the table."""
-    bench = open_bench("tiny", [tiny / "runs"], "cpu")
+    bench = tiny_bench(tiny / "runs")
     losses = [
         load_run(tiny / "runs" / f"fsn-1m-python-stdlib-text-seed{seed}").epochs[2]["valid_bits"]
         for seed in (0, 1)
@@ -96,7 +94,7 @@ def test_numbers_come_from_the_runs(tiny: Path) -> None:
     row = next(r for r in rows_of(tiny, "main") if r["quantity"] == "FSN")
     assert float(row["ours"]) == pytest.approx(sum(losses) / 2, abs=1e-12)
     assert float(row["difference"]) == pytest.approx(sum(losses) / 2 - 1.6050, abs=1e-12)
-    assert bench.epoch(30) == 3 and needs.FSN.epochs == 30
+    assert bench.epoch(30) == 3 and FSN.epochs == 30
 
 
 def test_figures_are_pictures(tiny: Path) -> None:
@@ -128,16 +126,9 @@ def test_the_page_needs_nothing_else(tiny: Path) -> None:
     assert all(f'id="{item.name}"' in html for item in ITEMS)
 
 
-def test_one_item_from_the_command_line(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["reproduce", "ladder", "--scale", "tiny", "--out", str(tiny), "--device", "cpu"])
-    said = capsys.readouterr().out
-    assert "runs are there" in said and "missing runs" not in said and "A test of the machinery" in said
-    assert "ladder.csv" in said
-
-
 def test_a_second_time_is_the_same(tiny: Path) -> None:
     """Nothing is trained twice, and measuring again gives the same numbers."""
-    _, result = compute_item(open_bench("tiny", [tiny / "runs"], "cpu", cache=tiny / "cache"), "copy-depth")
+    result = item_named("copy-depth").compute(tiny_bench(tiny / "runs", tiny / "cache"))
     before = {row["quantity"]: row["ours"] for row in rows_of(tiny, "copy-depth")}
     assert {row.quantity: str(row.ours) for row in result.rows} == before
 

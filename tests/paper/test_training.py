@@ -10,61 +10,62 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fsn.paper.training as training
-from fsn.paper import needs
-from fsn.paper.items import item_named
-from fsn.paper.needs import Need
-from fsn.paper.registry import open_bench
-from fsn.paper.scales import scale_named
-from fsn.paper.training import train_missing
-from fsn.train import NonFinite, load_run
-from tests.paper.made_up import TINY, bench_of, write_losses, write_run
+from fsn.cli import main
+from fsn.paper import runs as needs
+from fsn.paper.bench import Bench
+from fsn.paper.runs import Library, Need
+from fsn.paper.sections import item_named
+from fsn.train import load_run
+from fsn.train.sweep import Job
+from tests.paper.made_up import bench_of, write_losses, write_run
+from tests.paper.tiny import TINY, tiny_bench, train_all
 
 EARLY = Need("transformer", (0,), epochs=1)
 
 
 def test_a_begun_run_goes_on_and_a_finished_one_is_left(tmp_path: Path) -> None:
-    runs, said = tmp_path / "runs", list[str]()
-    assert train_missing(open_bench("tiny", [runs], "cpu"), [EARLY], runs, said.append) == 1
+    runs = tmp_path / "runs"
+    assert train_all(tiny_bench(runs), runs, [EARLY]) == ["transformer-1m-python-stdlib-text-seed0"]
     folder = runs / "transformer-1m-python-stdlib-text-seed0"
     first = load_run(folder)
     assert first.finished and len(first.epochs) == 1
-    assert train_missing(open_bench("tiny", [runs], "cpu"), [EARLY], runs, said.append) == 0
-    assert train_missing(open_bench("tiny", [runs], "cpu"), [EARLY.after(2)], runs, said.append) == 1
+    assert train_all(tiny_bench(runs), runs, [EARLY]) == []
+    assert train_all(tiny_bench(runs), runs, [EARLY.after(2)]) == [folder.name]
     further = load_run(folder)
     assert len(further.epochs) == 2 and further.epochs[0]["valid_bits"] == first.epochs[0]["valid_bits"]
     # The same from an archive: the run goes on as a copy, what is archived stays as it is.
     results, again = tmp_path / "results", tmp_path / "again"
     shutil.copytree(folder, results / "kept")
-    bench = open_bench("tiny", [again, results], "cpu")
-    assert train_missing(bench, [EARLY.after(30)], again, said.append) == 1
+    bench = Bench(Library.open([again, results], TINY), "cpu")
+    bench.standing([EARLY.after(30)]).bring(again)
+    assert train_all(bench, again, [EARLY.after(30)]) == [folder.name]
     assert len(load_run(again / folder.name).epochs) == 3 and len(load_run(results / "kept").epochs) == 2
-    assert not said
 
 
-def test_a_divergence_is_said_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+def test_the_command_hands_what_is_missing_to_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made: list[Job] = []
 
-    def fake(model: str, corpus: Any, out: Path, recipe: Any, **more: Any) -> None:
-        made.append(model)
-        if "nobound" in model:
-            raise NonFinite("the loss of step 3 is not finite")
+    def fake(jobs: list[Job], slots: list[str | None], say: Any) -> dict[str, str]:
+        made.extend(jobs)
+        for job in jobs:
+            write_run(job.out.parent, needs.NO_BOUND, [10.2], name=job.name)
+        return {}
 
-    monkeypatch.setattr(training, "train", fake)
-    said: list[str] = []
-    bench = open_bench("tiny", [tmp_path], "cpu")
-    assert train_missing(bench, [needs.NO_BOUND, EARLY], tmp_path, said.append) == 2
-    assert made == ["fsn-nobound-1m", "transformer-1m"]
-    assert len(said) == 1 and "diverged" in said[0] and "step 3" in said[0]
-
-
-def test_folders_say_what_was_replaced() -> None:
-    assert training.Missing(needs.DROPOUT, 0, 10).name("enwik8") == "fsn-1m-dropout-0.1-enwik8-seed0"
-    assert training.Missing(needs.LONG_FSN, 1, 30).name("x", 512) == "fsn-1m-x-length512-seed1"
+    monkeypatch.setattr("fsn.train.sweep.run_here", fake)
+    write_run(tmp_path / "runs", needs.FSN, [1.7])
+    monkeypatch.setattr("fsn.paper.sections.needs_of", lambda item: [needs.NO_BOUND])
+    main(["reproduce", "ablations", "--run"])
+    assert [job.name for job in made] == ["fsn-nobound-1m-enwik8-seed0"]
+    assert "10.20" in capsys.readouterr().out, "what was trained is measured"
+    main(["reproduce", "ablations", "--run"])
+    assert len(made) == 1, "nothing is trained twice"
 
 
 def test_tiny_texts_are_two_and_their_windows_suffice() -> None:
-    tiny = scale_named("tiny")
+    tiny = TINY
     text, code = (tiny.load(tiny.corpora[role][0], None) for role in ("text", "code"))
     assert text.sha256 != code.sha256 and text.symbols == code.symbols
     assert tiny.role_of({"name": text.name, "sha256": text.sha256}) == "text"

@@ -13,13 +13,13 @@ import yaml
 
 from fsn.data import Corpus
 from fsn.errors import UserError
-from fsn.paper import needs
+from fsn.paper import runs as needs
 from fsn.paper.archive import add_losses
-from fsn.paper.library import Library
+from fsn.paper.runs import Library
 from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep
-from tests.paper.made_up import TINY
+from tests.paper.tiny import TINY
 from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless
 
 MODEL = MODELS["fsn-1m"]
@@ -217,10 +217,10 @@ def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
     config.write_text(
         yaml.safe_dump(yaml.safe_load(config.read_text()) | {"begin_with": {"run": "first", "sha256": "0"}})
     )
-    assert Library.open(TINY, [tmp_path / "runs"]).find(need, 0) is not None
-    tuned = Library.open(TINY, [tmp_path / "tuned"])
+    assert Library.open([tmp_path / "runs"], TINY).find(need, 0) is not None
+    tuned = Library.open([tmp_path / "tuned"], TINY)
     assert tuned.find(need, 0) is None and not tuned.runs, "nor has it a say in anything else"
-    assert not add_losses(tmp_path / "tuned" / "second", "tiny", "cpu", tmp_path / "cache")
+    assert not add_losses(tmp_path / "tuned" / "second", TINY, "cpu", tmp_path / "cache")
 
 
 def test_a_sweep_passes_it_on(tmp_path: Path, source: Run) -> None:

@@ -15,10 +15,9 @@ from torch import nn
 from fsn.demo.inside import said_twice
 from fsn.measure import Looks, curve_of, look, pace_notes, time_to_target, without_field
 from fsn.models.generate import sample
-from fsn.paper import needs
-from fsn.paper.library import Library, device_of
-from fsn.paper.scales import scale_named
-from fsn.paper.values import cite
+from fsn.paper import runs as needs
+from fsn.paper.rows import cite
+from fsn.paper.runs import Library, device_of
 from fsn.train import Run
 
 SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
@@ -40,7 +39,7 @@ def grown(results: Path) -> dict[str, Any] | None:
 
     Kuramoto attention joins them where it has run as long.
     """
-    library = Library.open(scale_named("paper"), [results])
+    library = Library.open([results])
     runs = {key: library.reached(need, need.seeds[0]) for key, (_, need) in MODELS.items()}
     found = {key: run for key, run in runs.items() if run and (run.folder / "best.safetensors").is_file()}
     if not found.keys() >= REQUIRED:

@@ -1,27 +1,25 @@
 """The paper's tables, figures and claims, each beside what was measured here.
 
-    from fsn.paper import open_bench, compute_item, claims_of
+    bench = Bench(Library.open([Path("runs"), Path("results")]))
+    result = item_named("main").compute(bench)
+    verdicts = [(claim, judge(claim, bench)) for claim in CLAIMS]
 
-    bench = open_bench("paper", [Path("runs"), Path("results")])
-    item, result = compute_item(bench, "main")
-    for claim, verdict in claims_of(bench): ...
-
-- :mod:`~fsn.paper.needs`: which runs a statement rests on; :mod:`~fsn.paper.library` finds them
-- :mod:`~fsn.paper.items`: one module per table and figure; :mod:`~fsn.paper.claims`: one check per sentence
-- :mod:`~fsn.paper.scales`: the paper's sizes, or tiny ones that test the machinery
-- :mod:`~fsn.paper.values`: the paper's numbers
+- :mod:`~fsn.paper.runs`: which runs a statement rests on, which of them are there, how to make the others
+- :mod:`~fsn.paper.bench`: those runs, the texts, and what was measured on them, once
+- :mod:`~fsn.paper.rows`: the paper's numbers, rows, items, claims and verdicts
+- :mod:`~fsn.paper.sections`: the paper section by section, as items and claims
+- :mod:`~fsn.paper.writing`, :mod:`~fsn.paper.page`: CSV, figures, Markdown, one HTML page
+- :mod:`~fsn.paper.archive`: runs kept for good in ``results/``
 """
 
 from __future__ import annotations
 
-from fsn.paper.archive import archive_run
-from fsn.paper.bench import Bench, NotRun
-from fsn.paper.claims import CLAIMS
-from fsn.paper.items import ITEMS
-from fsn.paper.library import Library
-from fsn.paper.registry import claims_of, compute_item, make_report, needs_of, open_bench
-from fsn.paper.training import train_missing
-from fsn.paper.writing import write_item, write_report
+from .archive import archive_run
+from .bench import Bench, NotRun
+from .rows import judge
+from .runs import Library
+from .sections import CLAIMS, ITEMS, item_named
+from .writing import make_report, write_item, write_report
 
 __all__ = [
     "CLAIMS",
@@ -30,12 +28,9 @@ __all__ = [
     "Library",
     "NotRun",
     "archive_run",
-    "claims_of",
-    "compute_item",
+    "item_named",
+    "judge",
     "make_report",
-    "needs_of",
-    "open_bench",
-    "train_missing",
     "write_item",
     "write_report",
 ]

@@ -16,15 +16,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fsn.errors import UserError
-from fsn.io import check_writable, is_plain_name, write_text_atomic, writing
-from fsn.measure import load_runs
-from fsn.paper.bench import Bench
-from fsn.paper.library import Library, epochs_of
-from fsn.paper.scales import scale_named
-from fsn.paper.tokens import FILE, store_losses
-from fsn.train import Run, load_run
-from fsn.train.run import same_but_seed
+from ..errors import UserError
+from ..io import check_writable, is_plain_name, write_text_atomic, writing
+from ..measure import load_runs
+from ..train import Run, load_run
+from ..train.run import same_but_seed
+from .bench import Bench
+from .runs import PAPER, Library, Scale, epochs_of
+from .tokens import FILE, store_losses
 
 TEXTS = ("environment.json", "log.txt")
 KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "DONE", "kernel", FILE)
@@ -102,14 +101,14 @@ def _without_folders(file: Path, folder: Path) -> None:
     write_text_atomic(file, ABSOLUTE.sub(r"\1", text))
 
 
-def add_losses(target: Path, scale: str = "paper", device: str = "auto", cache: Path | None = None) -> bool:
+def add_losses(target: Path, scale: Scale = PAPER, device: str = "auto", cache: Path | None = None) -> bool:
     """Measure every copy-depth target under an archived run's best weights and keep the losses beside them.
 
     Only runs of a role's text and of the copy-depth window length have such targets, and only such as begin with new
     weights are compared by them.
     """
     run = load_run(target)
-    bench = Bench(Library.open(scale_named(scale), [target]), device=device, cache=cache)
+    bench = Bench(Library.open([target], scale), device=device, cache=cache)
     role = bench.scale.role_of(run.config["corpus"])
     if role is None or run.recipe.length != bench.scale.length(256) or "begin_with" in run.config:
         return False

@@ -1,10 +1,9 @@
-"""The workbench: finds the runs an item or a claim asks for and keeps what was measured on them."""
+"""The workbench: the runs an item or a claim asks for, the texts, and everything measured on them, once."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,48 +11,61 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fsn.data import Corpus
-from fsn.errors import UserError
-from fsn.measure import Battery, CopyDepth, KernelReading, battery, label_corpus, read_kernel, run_losses
-from fsn.measure.runs import check_comparable
-from fsn.paper.library import Library, epochs_of, setting_of
-from fsn.paper.needs import Need
-from fsn.paper.scales import Label, Scale
-from fsn.paper.tokens import stored_losses
-from fsn.train import Run
-from fsn.train.world import choose_device
+from ..data import Corpus
+from ..errors import UserError
+from ..measure import (
+    BINS,
+    Battery,
+    CopyDepth,
+    DepthCurve,
+    KernelReading,
+    SeedSummary,
+    Table,
+    battery,
+    check_comparable,
+    depth_curve,
+    label_corpus,
+    margin_table,
+    read_kernel,
+    run_losses,
+    seed_summary,
+)
+from ..measure.copy_depth import bin_name
+from ..train import Run
+from ..train.world import choose_device
+from .runs import (
+    CODE_FSN,
+    CODE_NO_PHASES,
+    CODE_TRANSFORMER,
+    FSN_CONVERGED,
+    KURAMOTO,
+    NO_PHASES,
+    REFERENCE,
+    Library,
+    Need,
+    Scale,
+    Standing,
+    epochs_of,
+    setting_of,
+)
+from .tokens import stored_losses
 
 T = TypeVar("T")
+
+FAMILIES: dict[str, dict[str, Need]] = {
+    "text": {"Base layer": KURAMOTO, "FSN": FSN_CONVERGED, "No phases": NO_PHASES},
+    "code": {"FSN": CODE_FSN, "No phases": CODE_NO_PHASES},
+}
+"""The models of the copy-depth tables."""
+REFERENCES: dict[str, Need] = {"text": REFERENCE, "code": CODE_TRANSFORMER}
+"""What they are measured against: on text one converged transformer, on code the mean of three."""
+BIN_NAMES = [bin_name(edges) for edges in BINS]
+DEEP_BINS = [bin_name(edges) for edges in BINS if edges[0] >= 4]
+SHALLOW_BINS = [name for name in BIN_NAMES if name not in DEEP_BINS]
 
 
 class NotRun(UserError):
     """A statement that cannot be judged yet, because runs it rests on do not exist."""
-
-
-@dataclass
-class Standing:
-    """Where the runs of some needs stand: there, begun, or missing."""
-
-    there: list[Label] = field(default_factory=list)
-    begun: list[tuple[Label, int]] = field(default_factory=list)
-    missing: list[Label] = field(default_factory=list)
-
-    @property
-    def complete(self) -> bool:
-        return not self.begun and not self.missing
-
-    @property
-    def total(self) -> int:
-        return len(self.there) + len(self.begun) + len(self.missing)
-
-    def absent(self) -> str:
-        """What is not there yet, in words: seeds of one model together."""
-        groups: dict[tuple[Label, str], list[int]] = {}
-        absent = [(label, f" (has {epochs})") for label, epochs in self.begun]
-        absent += [(label, "") for label in self.missing]
-        for label, have in absent:
-            groups.setdefault((replace(label, seed=-1), have), []).append(label.seed)
-        return "; ".join(f"{label.words(seeds)}{have}" for (label, have), seeds in groups.items())
 
 
 @dataclass
@@ -90,32 +102,8 @@ class Bench:
         """The paper's epoch at this scale."""
         return self.scale.epochs(epochs)
 
-    def label(self, need: Need, seed: int) -> Label:
-        corpus, length = self.library.corpus_name(need.role), self.scale.length(need.length)
-        return Label(need.model, corpus, seed, self.epoch(need.epochs), length)
-
     def standing(self, needs: Sequence[Need]) -> Standing:
-        """Which of the runs are there; a run that several needs ask for counts once, at its most epochs."""
-        standing = Standing()
-        for (need, seed), epochs in self.distinct(needs).items():
-            whole = replace(need, seeds=(seed,), epochs=epochs)
-            label, run = self.label(whole, seed), self.library.find(whole, seed)
-            if self.library.reached(whole, seed) is not None:
-                standing.there.append(label)
-            elif run is not None:
-                standing.begun.append((label, epochs_of(run)))
-            else:
-                standing.missing.append(label)
-        return standing
-
-    def distinct(self, needs: Sequence[Need]) -> dict[tuple[Need, int], int]:
-        """Every run some needs ask for, by what it is and its seed, with the most epochs asked of it."""
-        wanted: dict[tuple[Need, int], int] = {}
-        for need in needs:
-            for seed in self.scale.seeds(need):
-                key = (replace(need, seeds=(), epochs=need.epochs if need.exact else 0), seed)
-                wanted[key] = max(wanted.get(key, 0), need.epochs)
-        return wanted
+        return self.library.standing(needs)
 
     def by_seed(self, need: Need) -> dict[int, Run]:
         """The runs that are there, by seed."""
@@ -139,6 +127,15 @@ class Bench:
         found = [self.library.find(need, seed) for seed in self.scale.seeds(need)]
         return [run for run in found if run is not None and epochs_of(run)]
 
+    def same_setting(self, *groups: Sequence[Run]) -> None:
+        """Stop a comparison of seconds that were not measured alike."""
+        settings = sorted({setting_of(run) for group in groups for run in group})
+        if len(settings) > 1:
+            raise NotRun(
+                f"timed in different settings ({'; '.join(settings)}), so seconds cannot be compared; "
+                "train these runs on one device with one precision and engine"
+            )
+
     # -- texts ---------------------------------------------------------------------------------------------
 
     def corpus(self, role: str) -> Corpus:
@@ -156,31 +153,26 @@ class Bench:
 
     def labels(self, role: str) -> CopyDepth:
         """Copy depth of every validation target of a role's text."""
-        length = self.scale.length(256)
+        length, stride = self.scale.length(256), self.scale.depth_stride
         return self.memo(
             ("labels", role),
-            lambda: label_corpus(
-                self.corpus(role), "valid", length, self.scale.depth_stride, cache=self.cache
-            ),
+            lambda: label_corpus(self.corpus(role), "valid", length, stride, cache=self.cache),
         )
 
     def battery(self, role: str) -> Battery:
         """The standard and the enriched slice of a role's text."""
-        return self.memo(
-            ("battery", role),
-            lambda: battery(self.labels(role), self.scale.standard, self.scale.enriched),
-        )
+        sizes = self.scale.standard, self.scale.enriched
+        return self.memo(("battery", role), lambda: battery(self.labels(role), *sizes))
 
-    # -- measurements --------------------------------------------------------------------------------------
+    # -- single runs ---------------------------------------------------------------------------------------
 
     def losses(self, run: Run, role: str) -> NDArray[np.float32]:
         """Bits of every target of the battery under a run's best weights."""
 
         def measure() -> NDArray[np.float32]:
-            with contextlib.suppress(NotRun):
-                stored = stored_losses(run, self.battery(role))
-                if stored is not None:
-                    return stored
+            stored = stored_losses(run, self.battery(role))
+            if stored is not None:
+                return stored
             device = choose_device(self.device)
             return run_losses(run, self.corpus(role), self.battery(role), device=device, cache=self.cache)
 
@@ -193,11 +185,58 @@ class Bench:
         """The kernel of a run's best weights."""
         return self.memo(("kernel", run.folder), lambda: read_kernel(self.model(run), run.name))
 
-    def same_setting(self, *groups: Sequence[Run]) -> None:
-        """Stop a comparison of seconds that were not measured alike."""
-        settings = sorted({setting_of(run) for group in groups for run in group})
-        if len(settings) > 1:
-            raise NotRun(
-                f"timed in different settings ({'; '.join(settings)}), so seconds cannot be compared; "
-                "train these runs on one device with one precision and engine"
-            )
+    # -- copy depth ----------------------------------------------------------------------------------------
+
+    def reference(self, role: str) -> NDArray[np.float64]:
+        """Loss of every target under the reference: one run, or the mean of several."""
+        runs = self.runs(REFERENCES[role])
+        return self.memo(
+            ("reference", role),
+            lambda: np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0),
+        )
+
+    def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
+        """Margins by bin, one row per run and bin, against the losses ``base`` of every target."""
+        losses = {name: self.losses(run, role) for name, run in runs.items()}
+        return margin_table(losses, base, self.battery(role), resamples=self.scale.cluster_resamples)
+
+    def seed_names(self, role: str, family: str) -> dict[str, Run]:
+        """A family's runs by their names in the margins table: ``"FSN, s0"``."""
+        return {f"{family}, s{seed}": run for seed, run in self.by_seed(FAMILIES[role][family]).items()}
+
+    def margins(self, role: str) -> Table:
+        """Margins against the reference, one row per run and bin, of every family that has runs."""
+
+        def measure() -> Table:
+            runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
+            return self.against(role, runs, self.reference(role))
+
+        return self.memo(("margins", role), measure)
+
+    def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
+        """The row of one run and bin."""
+        return cell(self.margins(role), run, name)
+
+    def seed_margins(self, role: str, family: str, name: str) -> SeedSummary:
+        """Mean, deviation and extremes over seeds of the margin on one bin."""
+        self.runs(FAMILIES[role][family])
+        seeds = self.seed_names(role, family)
+        return seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
+
+    def curve(self, family: str, role: str = "text") -> DepthCurve:
+        """Seed-mean margin of a family at every exact depth."""
+        runs = self.runs(FAMILIES[role][family])
+        return self.memo(
+            ("curve", role, family),
+            lambda: depth_curve(
+                [self.losses(run, role) for run in runs],
+                self.reference(role),
+                self.battery(role),
+                resamples=self.scale.position_resamples,
+            ),
+        )
+
+
+def cell(table: Table, run: str, name: str) -> Mapping[str, float]:
+    """The row of one run and bin in a table of margins."""
+    return table.where(run=run, bin=name).rows[0]

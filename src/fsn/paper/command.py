@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,19 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fsn.errors import UserError
-from fsn.io import check_writable, writing
-from fsn.train.commands import RunPath
+from ..errors import UserError
+from ..io import check_writable, write_text_atomic, writing
+from ..train.commands import RunPath
 
 if TYPE_CHECKING:
-    from fsn.paper.bench import Bench
-    from fsn.paper.claims import Claim, Verdict
-    from fsn.paper.item import Result
+    from .bench import Bench
+    from .rows import Claim, Row, Verdict
+    from .runs import Need
 
 Name = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ITEM")]
 All = Annotated[bool, tyro.conf.arg(name="all")]
 
-TINY = Path("runs") / "tiny-reproduction"
 ELSEWHERE = "choose another --out"
 
 
@@ -31,7 +31,7 @@ def reproduce(
     *,
     everything: All = False,
     run: bool = False,
-    scale: Literal["paper", "tiny"] = "paper",
+    sweep: Path | None = None,
     readme: bool = False,
     where: tuple[Path, ...] = (Path("runs"), Path("results")),
     out: Path | None = None,
@@ -43,10 +43,11 @@ def reproduce(
 
     For example:
       fsn reproduce                        what there is, and which runs are missing
-      fsn reproduce main                   one item: its table here, its files in docs/reproduction
+      fsn reproduce main                   one item: its table
+      fsn reproduce main --out docs        the same, and its files in docs/reproduction
       fsn reproduce claims                 the paper's sentences, each with its verdict
       fsn reproduce --all                  docs/reproduction.md and docs/reproduction.html
-      fsn reproduce --all --scale tiny     the whole machinery with tiny models on a CPU, in a few minutes
+      fsn reproduce main --sweep new.yaml  the missing runs as a list for `fsn sweep`
 
     Runs are recognised by their config, wherever they lie below the folders searched. What is missing is
     said, never filled in.
@@ -54,18 +55,19 @@ def reproduce(
     Args:
         item: One item, or claims; without it the list of items.
         everything: All items and claims, as Markdown and as one HTML page.
-        run: Train the missing runs first, one after the other (at the tiny scale that is always done).
-        scale: The paper's sizes, or tiny ones that only test the machinery.
+        run: Train the missing runs first, as `fsn sweep` would.
+        sweep: Write the missing runs into this file for `fsn sweep`, and nothing else.
         readme: Bring the results table of README.md up to date from results/.
-        where: Folders that hold runs.
-        out: Where to write; docs, or runs/tiny-reproduction at the tiny scale.
+        where: Folders that hold runs; new ones go into the first.
+        out: Where to write; with --all docs, else nothing is written.
         fetch: Fetch a corpus that is not in the cache.
         code: The code corpus; by default the one that has runs, or the paper's own.
-        device: Where losses are measured and missing runs trained: auto, cpu, cuda.
+        device: Where losses are measured: auto, cpu, cuda.
     """
-    from fsn.paper.readme import write_readme
-    from fsn.paper.registry import make_report, needs_of, open_bench
-    from fsn.paper.training import train_missing
+    from .bench import Bench
+    from .runs import Library, sweep_text
+    from .sections import needs_of
+    from .writing import make_report, summary, write_readme, write_report
 
     if readme:
         changed = write_readme(Path("README.md"), Path("results"))
@@ -74,28 +76,37 @@ def reproduce(
             return
     if item is not None and everything:
         raise UserError("give an item or --all, not both")
-    tiny = scale == "tiny"
-    folder = out or (TINY if tiny else Path("docs"))
-    runs = folder / "runs" if tiny else where[0] if where else Path("runs")
-    roots = [runs] if tiny else list(where)
-    bench = open_bench(scale, roots, device, fetch, code=code)
-    if item is None and not everything:
+    runs = where[0] if where else Path("runs")
+    prefer = {"code": code} if code is not None else {}
+
+    def open_bench() -> Bench:
+        return Bench(Library.open(where, prefer=prefer), device, fetch=fetch)
+
+    bench = open_bench()
+    if sweep is not None:
+        jobs = bench.standing(needs_of(item)).jobs(runs)
+        about = f"What `fsn reproduce {item or '--all'}` still needs."
+        with writing(sweep, "choose another --sweep"):
+            write_text_atomic(sweep, sweep_text(jobs, about, runs))
+        print(f"written: {sweep}, {len(jobs)} runs for `fsn sweep`")
+        return
+    if item is None and not everything and not run:
         show_list(bench)
         return
-    check_writable(folder, ELSEWHERE)
-    if (run or tiny) and train_missing(bench, needs_of(item), runs, say):
-        bench = open_bench(scale, roots, device, fetch, code=code)
+    folder = out or (Path("docs") if everything else None)
+    if folder is not None:
+        check_writable(folder, ELSEWHERE)
+    if run and train(bench, needs_of(item), runs):
+        bench = open_bench()
     if everything:
-        from fsn.paper.writing import summary, write_report
-
+        assert folder is not None
         report = make_report(bench)
         with writing(folder, ELSEWHERE):
             written = write_report(report, folder)
         print(summary(report))
         print("written: " + ", ".join(map(str, written)))
-        return
-    assert item is not None
-    show_item(bench, item, folder / "reproduction", runs)
+    elif item is not None:
+        show_item(bench, item, None if folder is None else folder / "reproduction", runs)
 
 
 def archive(
@@ -122,7 +133,7 @@ def archive(
         losses: Measure the loss of every copy-depth target and keep it, so that tables need no GPU.
         device: Where losses are measured: auto, cpu, cuda.
     """
-    from fsn.paper.archive import add_losses, archive_run
+    from .archive import add_losses, archive_run
 
     target = archive_run(run, results, name, resume_state)
     print(f"archived: {target}")
@@ -137,13 +148,29 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def train(bench: Bench, needs: Sequence[Need], runs: Path) -> int:
+    """Train what is missing, as a sweep does; a run that diverges is a result. Returns how many there were."""
+    from ..train.commands import slots
+    from ..train.sweep import run_here
+
+    standing = bench.standing(needs)
+    jobs = standing.jobs(runs)
+    if jobs:
+        check_writable(runs, "name another folder first in --where")
+        standing.bring(runs)
+        stopped = int(run_here(jobs, slots(None), say).get("*", "0"))
+        if stopped:
+            say("stopped: run the same command again to go on")
+            raise SystemExit(128 + stopped)
+    return len(jobs)
+
+
 def show_list(bench: Bench) -> None:
     """Every item with the state of its runs."""
     from rich.console import Console
     from rich.table import Table
 
-    from fsn.paper.claims import CLAIMS
-    from fsn.paper.items import ITEMS
+    from .sections import CLAIMS, ITEMS, needs_of
 
     view = Table("item", "what it is", "in the paper", "runs")
     for item in ITEMS:
@@ -152,91 +179,84 @@ def show_list(bench: Bench) -> None:
         if standing.begun:
             runs += f", {len(standing.begun)} begun"
         view.add_row(item.name, item.title, item.where, runs)
-    standing = bench.standing([need for one in CLAIMS for need in one.needs])
-    view.add_row(
-        "claims",
+    standing = bench.standing(needs_of("claims"))
+    sentences, there = (
         f"{len(CLAIMS)} sentences and their verdicts",
-        "throughout",
         f"{len(standing.there)} of {standing.total}",
     )
+    view.add_row("claims", sentences, "throughout", there)
     Console().print(view)
     used = len(bench.library.runs)
     print(
         f"{used} run{'s' if used != 1 else ''} found on the paper's texts. `fsn reproduce ITEM` shows one "
         "item."
     )
-    _show_notes(bench)
+    show_notes(bench)
 
 
-def _show_notes(bench: Bench) -> None:
+def show_notes(bench: Bench) -> None:
     for note in bench.library.notes:
         print(note)
     for reason in bench.library.refused:
         say(f"left out: {reason}")
 
 
-def show_item(bench: Bench, name: str, folder: Path, runs: Path) -> None:
-    """One item on the terminal and in files."""
-    from fsn.paper.registry import claims_of, compute_item
-    from fsn.paper.training import command, missing_runs
-    from fsn.paper.writing import write_claims, write_item
+def show_item(bench: Bench, name: str, folder: Path | None, runs: Path) -> None:
+    """One item on the terminal, and in files if there is a folder for them."""
+    from .rows import judge
+    from .sections import CLAIMS, item_named
+    from .writing import write_claims, write_item
 
     if name == "claims":
-        judged = claims_of(bench)
-        _show_claims(judged)
-        print(bench.scale.note or f"{len(judged)} claims.")
+        judged = [(claim, judge(claim, bench)) for claim in CLAIMS]
+        show_claims(judged)
+        print(f"{len(judged)} claims.")
+    else:
+        item = item_named(name)
+        result = item.compute(bench)
+        standing = bench.standing(item.needs)
+        if item.needs:
+            print(f"{item.title}: {len(standing.there)} of {standing.total} runs are there.")
+        show_rows(result.rows)
+        jobs = standing.jobs(runs)
+        if jobs:
+            print("missing runs (--run trains them here, --sweep FILE lists them):")
+        for job in jobs:
+            print("  fsn train " + shlex.join(job.arguments()))
+        for note in result.notes:
+            print(note)
+    if folder is not None:
         with writing(folder, ELSEWHERE):
-            path = write_claims(judged, folder, bench.scale.name)
-        print(f"written: {path}")
-        _show_notes(bench)
-        return
-    item, result = compute_item(bench, name)
-    standing = bench.standing(item.needs)
-    if item.needs:
-        print(f"{item.title}: {len(standing.there)} of {standing.total} runs are there.")
-    _show_rows(result)
-    missing = missing_runs(bench, item.needs)
-    if missing:
-        print("missing runs (--run trains them here):")
-        for one in missing:
-            print("  " + command(bench, one, runs))
-    if bench.scale.note:
-        print(bench.scale.note)
-    for note in result.notes:
-        print(note)
-    with writing(folder, ELSEWHERE):
-        paths = write_item(item, result, folder)
-    print("written: " + ", ".join(map(str, paths)))
-    _show_notes(bench)
+            paths = [write_claims(judged, folder)] if name == "claims" else write_item(item, result, folder)
+        print("written: " + ", ".join(map(str, paths)))
+    show_notes(bench)
 
 
-def _show_rows(result: Result) -> None:
+def show_rows(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fsn.paper.rows import cells
-    from fsn.paper.writing import groups
+    from .rows import SHOWN
+    from .writing import groups
 
-    view = Table("quantity", "paper", "ours", "difference", "seeds", "remark")
+    view = Table(*SHOWN)
     for column in view.columns[1:4]:
         column.justify, column.no_wrap = "right", True
-    for group, rows in groups(result.rows):
+    for group, some in groups(rows):
         if group:
             view.add_row(f"[bold]{group}[/bold]")
-        for row in rows:
-            view.add_row(*(cell.replace("[", r"\[") for cell in cells(row)))
+        for row in some:
+            view.add_row(*(cell.replace("[", r"\[") for cell in row.cells))
     Console().print(view)
 
 
-def _show_claims(judged: Sequence[tuple[Claim, Verdict]]) -> None:
+def show_claims(judged: Sequence[tuple[Claim, Verdict]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     colours = {"holds": "green", "fails": "red"}
     view = Table("verdict", "the paper says", "evidence")
-    for one, verdict in judged:
-        shade = colours.get(verdict.state, "dim")
-        view.add_row(
-            f"[{shade}]{verdict.state}[/]", f"{one.says} ({one.where})", verdict.evidence.replace("[", r"\[")
-        )
+    for claim, verdict in judged:
+        shown = f"[{colours.get(verdict.state, 'dim')}]{verdict.state}[/]"
+        view.add_row(shown, f"{claim.says} ({claim.where})", verdict.evidence.replace("[", r"\["))
     Console().print(view)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fsn.io import atomic_file
-from fsn.measure import Battery
-from fsn.train import Run
+from ..io import atomic_file
+from ..measure import Battery
+from ..train import Run
 
 FILE = "token_losses.npz"
 

@@ -1,4 +1,4 @@
-"""Writing results down: CSV, figures and Markdown."""
+"""Writing results down: CSV, figures, Markdown, and the README's table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsn.io import write_text_atomic
-from fsn.measure import Table
-from fsn.paper.claims import FAILS, HOLDS, NOT_RUN, Claim, Verdict, claims_table
-from fsn.paper.item import Item, Result
-from fsn.paper.rows import MISSING, Row, data_table, display_table
-from fsn.paper.values import source
-from fsn.train import Run
+from ..errors import UserError
+from ..io import write_text_atomic
+from ..measure import Table
+from ..progress import track
+from ..train import Run
+from .bench import Bench
+from .rows import (
+    FAILS,
+    HOLDS,
+    MISSING,
+    NOT_RUN,
+    Claim,
+    Item,
+    Result,
+    Row,
+    Verdict,
+    claims_table,
+    data_table,
+    display_table,
+    judge,
+    number,
+    source,
+)
+from .runs import Library
+from .sections import CLAIMS, ITEMS, needs_of
+from .sections.beyond import progress
 
 WORDS = {
     "measured": "measured",
@@ -45,6 +64,20 @@ class Report:
         return sum(row.ours is not None for row in rows), len(rows)
 
 
+def make_report(bench: Bench) -> Report:
+    """Every item and every claim."""
+    library = bench.library
+    return Report(
+        bench.scale.name,
+        bench.scale.note,
+        [(item, item.compute(bench)) for item in track(ITEMS, "items")],
+        [(claim, judge(claim, bench)) for claim in CLAIMS],
+        library.used(needs_of()),
+        library.notes,
+        library.refused,
+    )
+
+
 def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
@@ -58,7 +91,7 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
         written.append(folder / f"{item.name}-{slug(title)}.csv")
         table.write_csv(written[-1])
     for picture in result.pictures:
-        from fsn.measure.plots import save
+        from ..measure.plots import save
 
         written += save(picture.draw("any"), folder / picture.name)
         if picture.table is not None:
@@ -153,12 +186,11 @@ def summary(report: Report) -> str:
 
 def report_markdown(report: Report, pictures: str, page: str) -> str:
     """The whole registry as one page of Markdown."""
-    command = "fsn reproduce --all" + ("" if report.scale == "paper" else f" --scale {report.scale}")
     lines = [
         "# Reproduction",
         "",
         f"Every table and figure of {source()}, with the paper's value, ours, the difference and the number "
-        f"of seeds in the same row (found/asked). Written by `{command}`; do not edit. The same with live "
+        f"of seeds in the same row (found/asked). Written by `fsn reproduce --all`; do not edit. The same with live "
         f"curves is `{page}`, which that command writes beside this page.",
         "",
         *([f"**{report.note}**", ""] if report.note else []),
@@ -179,7 +211,7 @@ def report_markdown(report: Report, pictures: str, page: str) -> str:
 
 def write_report(report: Report, out: Path) -> list[Path]:
     """``reproduction.md``, ``reproduction.html`` and the folder ``reproduction/`` with CSV and figures."""
-    from fsn.paper.page import build_page
+    from .page import build_page
 
     folder = out / "reproduction"
     for item, result in report.results:
@@ -189,3 +221,53 @@ def write_report(report: Report, out: Path) -> list[Path]:
     write_text_atomic(markdown, report_markdown(report, "reproduction", page.name))
     write_text_atomic(page, build_page(report, folder))
     return [markdown, page]
+
+
+# -- the README's table ------------------------------------------------------------------------------------
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+NOTHING = "No finished runs yet."
+
+
+def results_block(results: Path) -> str:
+    """What stands between the markers: a table of the runs in ``results``, or that there are none.
+
+    It is made from metrics alone, so that it comes out the same on every machine.
+    """
+    bench = Bench(Library.open([results]))
+    rows = progress(bench)
+    if not rows:
+        return NOTHING
+    columns = ("model and epoch", "text", "bits per character", "paper", "seeds")
+    lines = []
+    for row in rows:
+        paper = "" if row.paper is None else number(row.paper.value, row.form, row.paper.spread)
+        ours = number(row.ours, row.form, row.spread)
+        lines.append(dict(zip(columns, (row.quantity, row.group, ours, paper, row.seeds), strict=True)))
+    devices = sorted({str(run.environment.get("device")) for run in bench.library.runs})
+    return (
+        f"{Table(columns, lines).to_markdown()}\nValidation loss of the runs in `results/`, trained on "
+        f"{', '.join(devices)}. The paper's value stands where model, text and epoch are the same, though its "
+        "models have dropout 0.1 and run in float32; its budget is 30 epochs, 50 for converged runs. "
+        "`fsn reproduce` lists every table, figure and claim, with the runs it still needs."
+    )
+
+
+def fill(text: str, block: str) -> str:
+    """The README with the block between its markers replaced."""
+    pattern = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
+    if not pattern.search(text):
+        raise UserError(f"the README has no {BEGIN} and {END}; put them where the table should stand")
+    return pattern.sub(lambda _: f"{BEGIN}\n{block.strip()}\n{END}", text, count=1)
+
+
+def write_readme(readme: Path, results: Path) -> bool:
+    """Bring the README up to date; whether anything changed."""
+    try:
+        before = readme.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"there is no {readme}; call this in the root of the repository") from None
+    after = fill(before, results_block(results))
+    if after != before:
+        write_text_atomic(readme, after)
+    return after != before

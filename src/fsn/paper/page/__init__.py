@@ -6,13 +6,10 @@ import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from fsn.measure import Table
-from fsn.paper.claims import FAILS, HOLDS, NOT_RUN
-from fsn.paper.item import Item, Result
-from fsn.paper.rows import MISSING, Row, cells
-from fsn.paper.values import source
-from fsn.paper.writing import WORDS, Report, groups, runs_table, summary, verdict_heading
-from fsn.report import asset, escape, page, table
+from ...measure import Table
+from ...report import asset, escape, page, table
+from ..rows import FAILS, HOLDS, MISSING, NOT_RUN, Item, Result, Row, source
+from ..writing import WORDS, Report, groups, runs_table, summary, verdict_heading
 
 PACKAGE = "fsn.paper.page"
 LONG_ITEM, LONG_GROUP = 40, 8
@@ -135,7 +132,7 @@ def _rows(found: Sequence[tuple[str, Sequence[Row]]]) -> str:
                 f'<tr class="group"><th scope="rowgroup" colspan="{len(HEADINGS)}">{escape(group)}</th></tr>'
             )
         for row in rows:
-            quantity, paper, ours, difference, seeds, remark = (escape(cell) for cell in cells(row))
+            quantity, paper, ours, difference, seeds, remark = map(escape, row.cells)
             shown = pill("missing", "missing") if row.state == MISSING else ours
             values = "".join(f"<td>{cell}</td>" for cell in (paper, shown, difference, seeds))
             lines.append(f'<tr><th scope="row">{quantity}</th>{values}<td class="remark">{remark}</td></tr>')

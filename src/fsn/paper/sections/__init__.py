@@ -1,0 +1,65 @@
+"""The paper section by section: its tables and figures, and the sentences a run can confirm or refute."""
+
+from __future__ import annotations
+
+from ...errors import UserError
+from ..rows import Claim, Item
+from ..runs import Need
+from . import beyond, code, copy_depth, kernel, main, parts, scale
+
+ITEMS: tuple[Item, ...] = (
+    beyond.so_far,
+    beyond.depth_so_far,
+    main.main_table,
+    copy_depth.bars,
+    copy_depth.on_text,
+    copy_depth.exact_depths,
+    copy_depth.distance,
+    copy_depth.early_transfer,
+    beyond.dropout,
+    kernel.coupling,
+    beyond.which_field_copies,
+    beyond.where_it_looks,
+    scale.ladder,
+    scale.wall_clock,
+    scale.wall_clock_figure,
+    scale.at_the_crossing,
+    parts.ablations,
+    copy_depth.on_code,
+    code.sequence_512,
+    scale.code_wall_clock,
+    code.failures,
+    scale.efficiency,
+    kernel.synchronization,
+    parts.parameters,
+    parts.configuration,
+    parts.init_ramp,
+)
+"""Every table and figure, in the order in which a reader asks for them."""
+
+CLAIMS: tuple[Claim, ...] = (
+    *main.CLAIMS,
+    *code.CLAIMS,
+    *copy_depth.CLAIMS,
+    *kernel.CLAIMS,
+    *scale.CLAIMS,
+    *parts.CLAIMS,
+    *scale.SPEED_CLAIMS,
+)
+
+
+def item_named(name: str) -> Item:
+    for item in ITEMS:
+        if item.name == name:
+            return item
+    raise UserError(
+        f"there is no item {name!r}; the items are {', '.join(item.name for item in ITEMS)} and claims"
+    )
+
+
+def needs_of(item: str | None = None) -> list[Need]:
+    """The runs of one item, of the claims, or of everything."""
+    claims = [need for claim in CLAIMS for need in claim.needs]
+    if item == "claims":
+        return claims
+    return list(item_named(item).needs) if item else [need for one in ITEMS for need in one.needs] + claims

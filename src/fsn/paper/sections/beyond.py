@@ -1,0 +1,441 @@
+"""Beyond the paper: what has been trained so far, dropout, which field copies, where each model looks."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...measure import (
+    Looks,
+    Table,
+    best_epoch,
+    depth_losses,
+    family_table,
+    lesion_table,
+    look,
+    loss_at,
+    said_again,
+    seed_summary,
+    stacked,
+)
+from ...measure.kernel import FIELDS
+from ...measure.lesions import sample
+from ...measure.runs import diverged_at
+from ...train import Run
+from ...train.world import choose_device
+from ..bench import BIN_NAMES, Bench, NotRun, cell
+from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, compare, grouped, item
+from ..runs import (
+    DROPOUT,
+    FSN,
+    KURAMOTO,
+    KURAMOTO_DROPOUT,
+    NO_PHASES,
+    RUNGS,
+    THREE,
+    TRANSFORMER,
+    Need,
+    epochs_of,
+)
+from .copy_depth import cite_margin, interval
+
+# -- what has been trained so far --------------------------------------------------------------------------
+
+SEEDS = tuple(range(10))
+
+
+def papers_values() -> dict[Need, Mapping[int, Cited]]:
+    """Every kind of run the registry knows, with the paper's values at the epochs it gives."""
+    main = functools.partial(cite_mean, "main_table", "enwik8@30")
+    early = functools.partial(cite, "early")
+    found: dict[Need, Mapping[int, Cited]] = {
+        Need("transformer"): {30: main("transformer")},
+        Need("fsn"): {2: early("fsn@2"), 30: main("fsn"), 50: cite_mean("main_table", "enwik8@50", "fsn")},
+        Need("fsn-nophase"): {2: early("fsn-nophase@2"), 30: main("fsn-nophase")},
+        Need("fsn-lean"): {11: early("fsn-lean@11")},
+        Need("kuramoto"): {},
+        Need("fsn-mf"): {30: main("fsn-mf")},
+        Need("fsn-mf-winding"): {30: main("fsn-mf-winding")},
+        Need("fsn-torus-swiglu"): {2: early("fsn-torus-swiglu@2")},
+        DROPOUT: {},
+        KURAMOTO_DROPOUT: {},
+        Need("fsn-literal"): {},
+        Need("fsn-literal", overrides=DROPOUT.overrides): {30: main("fsn")},
+        Need("fsn-nodelay"): {},
+        Need("fsn-noharmonics"): {},
+        Need("fsn-nobound"): {1: early("no-bound@1")},
+        **{Need(name): {} for name in ("fsn-dissolved", "daido", "successor")},
+        **{Need(name): {} for name in ("fsn-positive-gate", "fsn-shared-kernel")},
+    }
+    for rung, (fsn, transformer) in list(RUNGS.items())[1:]:
+        for key, need in (("transformer", transformer), ("fsn", fsn)):
+            epochs = (14, 30) if rung == "8M" and key == "transformer" else (need.epochs,)
+            found[need] = {e: cite("ladder", rung, f"{key}@{e}") for e in epochs}
+    found[Need("transformer", role="code")] = {30: cite_mean("main_table", "code@30", "transformer")}
+    found[Need("fsn", role="code")] = {}
+    found[Need("fsn-nophase", role="code")] = {30: cite("main_table", "code@30", "fsn-nophase", "seed0")}
+    for family in ("transformer", "fsn"):
+        found[Need(family, role="code", length=512)] = {30: cite("main_table", "code@30/seq512", family)}
+    return {need.seed(*SEEDS): values for need, values in found.items()}
+
+
+def found_runs(bench: Bench, need: Need) -> list[Run]:
+    """The runs of a kind that have finished an epoch, or diverged before."""
+    found = [bench.library.find(need, seed) for seed in SEEDS]
+    return [run for run in found if run is not None and (epochs_of(run) or diverged_at(run))]
+
+
+def compared_at(every: Mapping[Need, list[Run]], need: Need) -> set[int]:
+    """Epochs at which a model stands beside others: the last that FSN and transformer of its size, text and
+    length both have, and the last of runs of the same model with something replaced."""
+    furthest = {
+        other.family: max(map(epochs_of, runs), default=0)
+        for other, runs in every.items()
+        if other.family in ("fsn", "transformer")
+        and not other.overrides
+        and other.plain[1:] == need.plain[1:]
+    }
+    variants = {
+        epochs_of(run)
+        for other, runs in every.items()
+        for run in runs
+        if other.plain == need.plain and not need.overrides
+    }
+    return variants | ({min(furthest.values())} if len(furthest) == 2 else set())
+
+
+def progress(bench: Bench) -> list[Row]:
+    """One row for each model and epoch worth showing."""
+    rows = []
+    papers = papers_values()
+    every = {need: found_runs(bench, need) for need in papers}
+    for need, runs in every.items():
+        own = not bench.library.stands_in(need.role)
+        by_epoch = {bench.epoch(e): paper for e, paper in papers[need].items()}
+        long = f", windows of {bench.scale.length(need.length)}" if need.length != 256 else ""
+        heading = f"{bench.library.corpus_name(need.role)}{long}"
+        begun = [run for run in runs if epochs_of(run)]
+        for run in (run for run in runs if not epochs_of(run)):
+            remark = f"{run.name}: not finite in epoch {diverged_at(run)}"
+            title = f"{need.model}, epoch 1"
+            rows.append(Row(title, None, math.inf, None, "1", remark=remark, group=heading))
+        reached = set(map(epochs_of, begun))
+        shown = reached | {
+            e for e in {*by_epoch, *compared_at(every, need)} if 0 < e <= max(reached, default=0)
+        }
+        for epoch in sorted(shown):
+            there = [run for run in begun if epochs_of(run) >= epoch]
+            summary = loss_at(there, epoch)
+            half = loss_at(there, epoch, "valid_bits_second_half")
+            rows.append(
+                Row(
+                    f"{need.model}, epoch {epoch}",
+                    by_epoch.get(epoch) if own else None,
+                    summary.mean,
+                    summary.std if summary.count > 1 else None,
+                    str(summary.count),
+                    remark=f"second half of each window {half.mean:.4f}",
+                    group=heading,
+                )
+            )
+    return rows
+
+
+@item("so-far", "What has been trained so far", "beyond the paper")
+def so_far(bench: Bench) -> Result:
+    """Every run found, at the epochs it has reached; the number of seeds is what was found."""
+    nothing = Row("any run of the paper", None, None, state=MISSING, remark="no run has finished an epoch")
+    notes = ["The paper's value stands only where model, text and epoch are the same."]
+    return Result(rows=progress(bench) or [nothing], notes=notes)
+
+
+# -- beyond the paper: at matched epochs -------------------------------------------------------------------
+
+MATCHED = {"Kuramoto": Need("kuramoto"), "FSN": Need("fsn"), "No phases": Need("fsn-nophase")}
+
+
+def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
+    """The seed-0 runs of a model, by the epoch of the weights they kept: their best."""
+    found: dict[int, Run] = {}
+    for run in b.library.matching(need, 0):
+        if epochs_of(run) and (run.folder / "best.safetensors").is_file():
+            found.setdefault(best_epoch(run).epoch, run)
+    return found
+
+
+def matched(b: Bench) -> tuple[int, Run, dict[str, Run]] | None:
+    """The last epoch of which a transformer and another model both have weights, and the runs that do.
+
+    Beside them any model whose weights are earlier by a tenth at most: that can only be to its disadvantage.
+    """
+    references = by_best_epoch(b, Need("transformer"))
+    others = {name: by_best_epoch(b, need) for name, need in MATCHED.items()}
+    common = [e for e in references if any(e in runs for runs in others.values())]
+    if not common:
+        return None
+    epoch = max(common)
+    models: dict[str, Run] = {}
+    for name, runs in others.items():
+        near = max((e for e in runs if 0.9 * epoch <= e <= epoch), default=None)
+        if near is not None:
+            models[name if near == epoch else f"{name} (epoch {near})"] = runs[near]
+    return epoch, references[epoch], models
+
+
+@item("copy-depth-so-far", "Copy depth at matched epochs", "beyond the paper")
+def depth_so_far(b: Bench) -> Result:
+    """The copy-depth margins of seed 0 against the transformer's weights of the same epoch, whatever that is."""
+
+    def missing(remark: str) -> Result:
+        return Result(rows=[Row("margins at matched epochs", None, None, state=MISSING, remark=remark)])
+
+    found = matched(b)
+    if found is None:
+        return missing("no transformer and FSN of seed 0 with weights of the same epoch")
+    epoch, reference, models = found
+    try:
+        table = b.against("text", models, b.losses(reference, "text"))
+    except NotRun as reason:
+        return missing(str(reason))
+    rows = []
+    for line in table.rows:
+        remark = f"95 % {interval(line['low'], line['high'])}, {line['tokens']:,} targets"
+        title = f"{line['run']}, depth {line['bin']}"
+        rows.append(Row(title, None, line["margin"], None, "1", form="+.4f", remark=remark))
+    from ...measure import plots
+
+    every = {"transformer": reference, **models}
+    losses = {name: b.losses(run, "text") for name, run in every.items()}
+    caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
+    families = family_table(table, {name: [name] for name in models})
+    draw = functools.partial(plots.depth_bars, families)
+    return Result(
+        rows=grouped(f"Epoch {epoch}, against {reference.name}", rows),
+        tables=[("Bits per target by copy depth", depth_losses(losses, b.battery("text")))],
+        pictures=[Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, table)],
+    )
+
+
+# -- beyond the paper: dropout -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model without and with dropout on the feed-forward output, and what the paper's table calls it."""
+
+    name: str
+    without: Need
+    dropped: Need
+    paper: str
+    figure: str
+
+    @property
+    def models(self) -> dict[str, Need]:
+        return {self.name: self.without, f"{self.name}, dropout 0.1": self.dropped}
+
+
+DROPOUT_FSN = Pair("FSN", FSN.seed(0), DROPOUT, "FSN", "dropout")
+DROPOUT_KURAMOTO = Pair(
+    "Kuramoto attention", KURAMOTO.seed(0).after(30), KURAMOTO_DROPOUT, "Base layer", "dropout-kuramoto"
+)
+PAIRS = (DROPOUT_FSN, DROPOUT_KURAMOTO)
+
+
+def dropout_margins(b: Bench, pair: Pair) -> Table:
+    """One row per model that is there and bin, against the transformer."""
+
+    def measure() -> Table:
+        runs = {name: run for name, need in pair.models.items() for run in b.by_seed(need).values()}
+        return b.against("text", runs, b.losses(b.run(TRANSFORMER.seed(0)), "text"))
+
+    return b.memo(("dropout margins", pair.name), measure)
+
+
+def beside_the_paper(ours: Table, pair: Pair) -> Table:
+    """The seed means of :func:`~fsn.measure.family_table` with the paper's three seeds as one more family."""
+    table = family_table(ours, {name: [name] for name in dict.fromkeys(ours.column("run"))})
+    rows = list(table.rows)
+    for name in BIN_NAMES:
+        found = seed_summary([cite_margin("text", f"{pair.paper}, s{seed}", name).value for seed in THREE])
+        rows.append(
+            {"family": f"{pair.name} in the paper", "bin": name, "seeds": found.count, "mean": found.mean}
+            | {"std": found.std, "min": found.low, "max": found.high, "range": found.range}
+        )
+    return Table(table.columns, rows, table.formats)
+
+
+@item(
+    "dropout",
+    "What dropout does to copying",
+    "beyond the paper",
+    *(need for pair in PAIRS for need in pair.models.values()),
+    TRANSFORMER.seed(0),
+)
+def dropout(b: Bench) -> Result:
+    """Copy-depth margins of the FSN and of Kuramoto attention with and without dropout on the feed-forward
+    output, beside the paper's."""
+    result = Result()
+    for pair in PAIRS:
+        rows = []
+        for model, need in pair.models.items():
+            for name in BIN_NAMES:
+
+                def measure(
+                    *_: list[Run], pair: Pair = pair, model: str = model, name: str = name
+                ) -> Measurement:
+                    one = cell(dropout_margins(b, pair), model, name)
+                    ends = f"95 % {interval(one['low'], one['high'])}"
+                    return one["margin"], f"{ends}, {one['loss']:.4f} bits per target"
+
+                title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair.paper}, mean", name)
+                found = compare(b, title, paper, [need, TRANSFORMER.seed(0)], measure, "+.4f")
+                rows += grouped(f"{model}, best of {b.epoch(need.epochs)} epochs", [found])
+        result.rows += rows
+        if all(row.ours is not None for row in rows):
+            from ...measure import plots
+
+            ours = dropout_margins(b, pair)
+            caption = (
+                f"{pair.name}: margins against the transformer by copy depth, without dropout and with dropout "
+                "0.1, and the paper's. Below zero the model is ahead."
+            )
+            draw = functools.partial(plots.depth_bars, beside_the_paper(ours, pair))
+            result.pictures.append(Picture(pair.figure, caption, draw, ours))
+    if result.pictures:
+        result.notes.append(
+            "Margins against the transformer, which has dropout 0.1 here and in the paper; best weights of each, "
+            "the paper's after 50 epochs. Ours with dropout have fewer epochs behind them than those without: "
+            "where they cost more, that may be why."
+        )
+    return result
+
+
+# -- which field copies ------------------------------------------------------------------------------------
+
+SHALLOW, DEEP = ("0–1",), ("16–23", "24–32")
+
+
+def lesions(b: Bench, run: Run) -> Table:
+    """The lesion table of a run's best weights, on a sample of the copy-depth battery."""
+    return b.memo(
+        ("lesions", run.folder),
+        lambda: lesion_table(
+            run.load_model("best"),  # its own copy: it may move to another device
+            b.corpus("text").valid,
+            sample(b.battery("text")),
+            device=choose_device(b.device),
+        ),
+    )
+
+
+def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float:
+    """Bits by which targets of these depths cost more without a field, over all of them."""
+    rows = [
+        row for row in table.where(field=field, layer=layer).rows if row["depth"] in depths and row["targets"]
+    ]
+    if not rows:
+        return math.nan
+    return float(np.average([row["rise"] for row in rows], weights=[row["targets"] for row in rows]))
+
+
+@item("lesions", "Which field copies", "beyond the paper", FSN.seed(0))
+def which_field_copies(b: Bench) -> Result:
+    """The present and the successor field of every layer, taken out in turn: what new text and long copies
+    cost then."""
+    need = FSN.seed(0)
+    run = b.library.reached(need, 0)
+    layers = range(1, run.model_config.layers + 1) if run is not None else range(1, 2)
+    rows: list[Row] = []
+    for field in FIELDS:
+        for layer in layers:
+            for words, depths in (
+                ("new text (depth 0–1)", SHALLOW),
+                ("long copies (depth 16 and more)", DEEP),
+            ):
+
+                def measure(
+                    runs: list[Run], field: str = field, layer: int = layer, depths: tuple[str, ...] = depths
+                ) -> float:
+                    return rise(lesions(b, runs[0]), field, layer, depths)
+
+                title = f"without the {field} field of layer {layer}, {words}: rise in bits"
+                rows.append(compare(b, title, None, [need], measure, "+.3f"))
+    result = Result(rows=rows)
+    if run is not None and any(row.ours is not None for row in rows):
+        from ...measure import plots
+
+        table = lesions(b, run)
+        result.notes.append(
+            "Nothing is trained again after a field is taken out, so a rise says what the rest relies on; what a model "
+            "that never had it would lose is for the ablations to say."
+        )
+        caption = f"Rise of the loss, in bits per target, when one field of one layer of {run.name} is taken out, by "
+        draw = functools.partial(plots.lesions, table)
+        result.pictures.append(Picture("lesions", caption + "copy depth.", draw, table))
+    return result
+
+
+# -- where it looks ----------------------------------------------------------------------------------------
+
+LOOKING: dict[str, Need] = {
+    "FSN": FSN.seed(0),
+    "No phases": NO_PHASES.seed(0),
+    "Kuramoto": KURAMOTO.seed(0).after(30),
+    "transformer": TRANSFORMER.seed(0),
+}
+
+
+def seen(b: Bench, name: str) -> Looks:
+    """What one model's best weights do with passages of the validation split."""
+    run = b.run(LOOKING[name])
+
+    def measure() -> Looks:
+        windows, period = said_again(b.corpus("text").valid, b.scale.length(256))
+        return look(b.model(run), windows, period, name)
+
+    return b.memo(("looks", name), measure)
+
+
+@item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))
+def where_it_looks(b: Bench) -> Result:
+    """Attention when a text says something again: at the place itself, or at what came next."""
+    result, found = Result(), []
+    for name, need in LOOKING.items():
+        rows = []
+        for offset, words in ((0, "the same place"), (1, "what came next")):
+
+            def most(runs: list[Run], name: str = name, offset: int = offset) -> Measurement:
+                layer, weight = seen(b, name).most(offset)
+                return weight, f"layer {layer}"
+
+            title = f"{name}: attention of the layer that looks most at {words}"
+            rows.append(compare(b, title, None, [need], most, ".3f"))
+
+        def saved(runs: list[Run], name: str = name) -> Measurement:
+            one = seen(b, name)
+            return one.second - one.first, f"from {one.first:.3f} to {one.second:.3f}"
+
+        title = f"{name}: bits a symbol, second saying minus first"
+        rows.append(compare(b, title, None, [need], saved, "+.3f"))
+        result.rows += rows
+        if rows[-1].ours is not None:
+            found.append(seen(b, name))
+    if found:
+        from ...measure import plots
+
+        result.notes.append(
+            "Passages of two fifths of a window, one fifth of other text, the passage again. Attention passes on what "
+            "lies where it looks, so a transformer that copies looks one place further, at what came next. Coupling to "
+            "successors passes that on from the place itself."
+        )
+        caption = (
+            "Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, "
+            "at +1 what came next."
+        )
+        table, draw = stacked([one.table() for one in found]), functools.partial(plots.looks, found)
+        result.pictures.append(Picture("looks", caption, draw, table))
+    return result

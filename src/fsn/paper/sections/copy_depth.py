@@ -1,0 +1,633 @@
+"""Section 4.3 and Appendix C: where in the text the advantage lies, by copy depth."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...measure import (
+    EARLY_BINS,
+    Table,
+    best_epoch,
+    depth_distance_table,
+    family_table,
+    loss_at,
+    margin_table,
+)
+from ...measure.copy_depth import bin_name
+from ...train import Run
+from ..bench import BIN_NAMES, DEEP_BINS, FAMILIES, REFERENCES, SHALLOW_BINS, Bench, NotRun, cell
+from ..rows import (
+    DEEP_SHARE,
+    Cited,
+    Claim,
+    Found,
+    Measurement,
+    Picture,
+    Result,
+    Row,
+    cite,
+    compare,
+    compute,
+    grouped,
+    item,
+    levels,
+    listed,
+    macro,
+    signed,
+)
+from ..runs import (
+    CODE_FSN,
+    CODE_TRANSFORMER,
+    FSN_CONVERGED,
+    KURAMOTO,
+    LEAN,
+    NO_PHASES,
+    REFERENCE,
+    Need,
+)
+from .main import final
+
+SECTION = {"text": "copy_depth", "code": "copy_depth_code"}
+NAMES = {"text": "enwik8", "code": "code"}
+PEAK, LAST = "16–23", "24–32"
+
+
+def plain(name: str) -> str:
+    """A bin's name as ``values.json`` writes it."""
+    return name.replace("–", "-")
+
+
+def interval(low: float, high: float) -> str:
+    """A margin's 95 % interval as it is written in remarks."""
+    return f"[{low:+.4f}, {high:+.4f}]".replace("-", "−")
+
+
+def cite_margin(role: str, label: str, name: str) -> Cited:
+    """The paper's margin of one row and bin."""
+    return cite(SECTION[role], "margins", label, plain(name), "margin")
+
+
+# -- Tables 4 and 5 ----------------------------------------------------------------------------------------
+
+
+def count_rows(b: Bench, role: str) -> list[Row]:
+    """Targets per bin and the share of deep ones: properties of the text alone."""
+    rows = [
+        compute(
+            f"targets, depth {name}",
+            cite(SECTION[role], "tokens", str(i)),
+            lambda i=i: float(b.battery(role).counts()[i]),  # type: ignore[misc]
+            ",.0f",
+        )
+        for i, name in enumerate(BIN_NAMES)
+    ]
+    title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
+    rows.append(compute(title, share, lambda: 100 * b.labels(role).share(24), ".2f"))
+    return grouped("Targets", levels(b, role, rows))
+
+
+def margin_rows(b: Bench, role: str, family: str, need: Need) -> list[Row]:
+    """One row per seed and bin, with both intervals in the remark."""
+    rows = []
+    for seed, name in itertools.product(b.scale.seeds(need), BIN_NAMES):
+        label = f"{family}, s{seed}"
+        place = (SECTION[role], "margins", label, plain(name), "ci95")
+        low, high = (cite(*place, end) for end in "01")
+
+        def measure(*_: list[Run], label: str = label, name: str = name, low=low, high=high) -> Measurement:  # type: ignore[no-untyped-def]
+            found = b.cell(role, label, name)
+            ends = interval(found["low"], found["high"])
+            return found["margin"], f"95 % {ends}, paper {interval(low.value, high.value)}"
+
+        paper = cite_margin(role, label, name).also(*low.sources, *high.sources)
+        pair = [need.seed(seed), REFERENCES[role]]
+        rows.append(compare(b, f"{label}, depth {name}", paper, pair, measure, "+.4f"))
+    return grouped(f"{family}, seed by seed", rows)
+
+
+def mean_rows(b: Bench, family: str, need: Need) -> list[Row]:
+    """Seed means and ranges on text; the paper gives both."""
+    rows = []
+    for name in BIN_NAMES:
+        mean, span = cite_margin("text", f"{family}, mean", name), ("ranges over seeds", family, plain(name))
+        for words, paper, form in (("mean", mean, "+.4f"), ("range", cite("copy_depth", *span), ".4f")):
+
+            def measure(*_: list[Run], words: str = words, name: str = name) -> float:
+                return float(getattr(b.seed_margins("text", family, name), words))
+
+            title, pair = f"{family}, {words}, depth {name}", [need, REFERENCE]
+            rows.append(compare(b, title, paper, pair, measure, form))
+    return grouped(f"{family}, over seeds", rows)
+
+
+def absolute_rows(b: Bench, role: str) -> list[Row]:
+    """Absolute loss on the two deep bins, seed 0: what a margin is a part of."""
+    place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role])
+    pair = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]]
+    rows = []
+    for (key, column), (i, name) in itertools.product(
+        (("fsn", "loss"), ("transformer", "reference")), enumerate((PEAK, LAST))
+    ):
+        measure: Callable[..., float] = lambda *_, c=column, n=name: b.cell(role, "FSN, s0", n)[c]  # noqa: E731
+        remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
+        title, paper = f"{key}, depth {name}: bits per target", cite(*place, key, str(i))
+        rows.append(compare(b, title, paper, pair, measure, remark=remark))
+    return grouped("Absolute loss, seed 0", levels(b, role, rows))
+
+
+def epoch_rows(b: Bench) -> list[Row]:
+    """Where the evaluated checkpoints come from."""
+
+    def epoch(runs: list[Run]) -> float:
+        return sum(best_epoch(run).epoch for run in runs) / len(runs)
+
+    first, second = "best epoch of the reference", "best epoch of the no-phase seeds, mean"
+    rows = [
+        compare(b, first, macro("cdXfEpoch"), [REFERENCE], epoch, ".0f"),
+        compare(b, second, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f"),
+    ]
+    return grouped("Checkpoints", rows)
+
+
+def wide(b: Bench, role: str) -> Table | None:
+    """Our margins in the paper's layout: a row per run, a column per bin."""
+    try:
+        found = b.margins(role)
+    except NotRun:
+        return None
+    lines = [
+        {"run": run, **{name: cell(found, run, name)["margin"] for name in BIN_NAMES}}
+        for run in dict.fromkeys(found.column("run"))
+    ]
+    return Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f")) if lines else None
+
+
+def depth_table(b: Bench, role: str) -> Result:
+    rows = count_rows(b, role)
+    for family, need in FAMILIES[role].items():
+        rows += margin_rows(b, role, family, need)
+    if role == "text":
+        for family, need in FAMILIES[role].items():
+            rows += mean_rows(b, family, need)
+        rows += epoch_rows(b)
+    rows += absolute_rows(b, role)
+    notes = [
+        "Negative margins favour the model. How the paper picked its 192 enriched windows is not known, "
+        "so the two deep bins hold other windows than the paper's; the four shallow bins are the same."
+    ]
+    if role == "code":
+        notes.append(f"Code is {b.library.corpus_said('code')}.")
+    matrix = wide(b, role)
+    tables = [("Ours, as the paper prints it", matrix)] if matrix is not None else []
+    return Result(rows=rows, notes=notes, tables=tables)
+
+
+@item("copy-depth", "Copy-depth margins on text", "Table 4", REFERENCE, *FAMILIES["text"].values())
+def on_text(b: Bench) -> Result:
+    """Paired differences of every target's loss against the converged transformer, by copy depth, with
+    window-cluster bootstrap intervals."""
+    return depth_table(b, "text")
+
+
+@item(
+    "copy-depth-code", "Copy-depth margins on code", "Table 5", CODE_TRANSFORMER, *FAMILIES["code"].values()
+)
+def on_code(b: Bench) -> Result:
+    """The same on code, against the mean of the transformer seeds."""
+    return depth_table(b, "code")
+
+
+# -- figures -----------------------------------------------------------------------------------------------
+
+DRAWN = ("Base layer", "FSN")
+
+
+@item("copy-depth-bars", "Copy-depth margins by bin", "Figure 1", REFERENCE, KURAMOTO, FSN_CONVERGED)
+def bars(b: Bench) -> Result:
+    """Seed means of the base layer and the FSN against the converged transformer, whiskers over seeds."""
+    rows = []
+    for family, name in itertools.product(DRAWN, BIN_NAMES):
+
+        def measure(*_: list[Run], f: str = family, n: str = name) -> Measurement:
+            found = b.seed_margins("text", f, n)
+            return found.mean, f"seeds from {found.low:+.4f} to {found.high:+.4f}".replace("-", "−")
+
+        paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
+        rows.append(compare(b, f"{family}, depth {name}", paper, pair, measure, "+.4f"))
+    result = Result(rows=rows)
+    found = {family: list(b.seed_names("text", family)) for family in DRAWN}
+    found = {family: runs for family, runs in found.items() if runs}
+    if any(row.ours is not None for row in rows):
+        from ...measure import plots
+
+        table = family_table(b.margins("text"), found)
+        caption = (
+            "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
+            "from the lowest to the highest seed. Below zero the model is ahead."
+        )
+        draw = functools.partial(plots.depth_bars, table)
+        result.pictures.append(Picture("copy-depth-bars", caption, draw, table))
+    return result
+
+
+@item("copy-depth-curve", "Margin at every exact copy depth", "Figure 4", REFERENCE, KURAMOTO, FSN_CONVERGED)
+def exact_depths(b: Bench) -> Result:
+    """The base layer's deficit is not a law of depth: it stands in spikes at a few exact depths."""
+    rows = []
+    for depth, name in ((17, "cdCurveSeventeen"), (19, "cdCurveNineteen"), (22, "cdCurveTwentyTwo")):
+
+        def measure(*_: list[Run], depth: int = depth) -> Measurement:
+            curve = b.curve("Base layer")
+            return float(curve.margin[depth]), f"{int(curve.tokens[depth]):,} targets"
+
+        spike = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
+        paper, pair = spike.also(*macro(name).sources), [KURAMOTO, REFERENCE]
+        rows.append(compare(b, f"base layer, depth {depth}", paper, pair, measure, "+.2f"))
+    result = Result(rows=rows)
+    try:
+        curves = {family: b.curve(family) for family in DRAWN}
+    except NotRun:
+        return result
+    from ...measure import plots
+
+    result.tables += [(f"{family}, every depth", curve.table()) for family, curve in curves.items()]
+    caption = (
+        "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
+        "pools what is deeper."
+    )
+    draw = functools.partial(plots.depth_curves, curves)
+    result.pictures.append(Picture("copy-depth-curve", caption, draw))
+    return result
+
+
+@item(
+    "depth-distance",
+    "Copy depth and distance together",
+    "future work of Appendix C",
+    REFERENCE,
+    FSN_CONVERGED,
+)
+def distance(b: Bench) -> Result:
+    """The paper conditions on the length of a match, not on how far back it lies. Here are both."""
+
+    def table() -> Table:
+        return depth_distance_table(
+            [b.losses(run, "text") for run in b.runs(FSN_CONVERGED)],
+            b.reference("text"),
+            b.battery("text"),
+            resamples=b.scale.cluster_resamples,
+        )
+
+    def deep(near: bool) -> float:
+        """Margin of targets of depth ≥ 4 whose match lies within, or beyond, a quarter of the window."""
+        edge = b.scale.length(256) // 4
+        rows = [r for r in b.memo("distance", table).rows if r["bin"] in DEEP_BINS and r["tokens"]]
+        picked = [r for r in rows if (int(r["distance"].split("–")[0]) < edge) == near]
+        tokens = sum(r["tokens"] for r in picked)
+        return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
+
+    rows = []
+    for where, near in (("in the nearest quarter of the window", True), ("further back", False)):
+        title, pair = f"FSN, depth ≥ 4, match {where}", [FSN_CONVERGED, REFERENCE]
+        rows.append(compare(b, title, None, pair, lambda *_, n=near: deep(n), "+.4f"))
+    result = Result(rows=rows)
+    if rows[0].ours is not None:
+        from ...measure import plots
+
+        found = b.memo("distance", table)
+        caption = (
+            "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
+            "the number of targets."
+        )
+        draw = functools.partial(plots.depth_distance, found)
+        result.pictures.append(Picture("depth-distance", caption, draw, found))
+    return result
+
+
+# -- the early checkpoint ----------------------------------------------------------------------------------
+
+SLICES = {"paper": "pooled as in the paper", "standard": "standard slice", "enriched": "enriched slice"}
+
+
+def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]:
+    """Margin of the lean checkpoint in the earlier binning (0 and 1–3 in place of 0–1 and 2–3)."""
+
+    def measure() -> Table:
+        losses = {"lean": b.losses(b.run(LEAN), "text")}
+        resamples = b.scale.cluster_resamples
+        return margin_table(losses, b.reference("text"), b.battery("text"), EARLY_BINS, slices, resamples)
+
+    return dict(b.memo(("early", slices), measure).where(bin=name).rows[0])
+
+
+@item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)
+def early_transfer(b: Bench) -> Result:
+    """Copy-depth margins of an eleven-epoch checkpoint without noise on the angles, by slice."""
+    title = f"validation loss of the checkpoint, epoch {b.epoch(11)}"
+    paper: Cited | None = cite("early", "fsn-lean@11").also(*macro("leanEpEleven").sources)
+    rows = [compare(b, title, paper, [LEAN], lambda runs: loss_at(runs, b.epoch(11)).mean)]
+    for edges in EARLY_BINS:
+        name = bin_name(edges)
+        for slices, words in SLICES.items():
+            pooled = slices == "paper"
+            if not pooled and edges[0] < 16:
+                continue
+            place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
+            path = (plain(name),) if pooled else (plain(name), slices)
+            paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
+
+            def measure(*_: list[Run], name: str = name, slices: str = slices) -> Measurement:
+                found = early_margin(b, name, slices)
+                ends = interval(found["low"], found["high"])
+                return found["margin"], f"95 % {ends}, {found['tokens']:,} targets"
+
+            title = f"depth {name}, {words}"
+            rows.append(compare(b, title, paper, [LEAN, REFERENCE], measure, "+.4f"))
+    note = "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
+    return Result(rows=rows, notes=[note + "transformer there."])
+
+
+# -- claims on text ----------------------------------------------------------------------------------------
+
+Cell = tuple[str, str, float, bool]
+"""Run, bin, margin, and whether its interval lies below zero."""
+
+
+def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[Cell]:
+    """Every seed and bin with targets."""
+    b.runs(FAMILIES[role][family])
+    found = []
+    for run, name in itertools.product(b.seed_names(role, family), names):
+        one = b.cell(role, run, name)
+        if math.isfinite(one["margin"]):
+            found.append((run, name, one["margin"], one["high"] < 0))
+    return found
+
+
+def means(b: Bench, family: str, names: list[str]) -> list[float]:
+    """Seed-mean margins on some bins of the text."""
+    return [b.seed_margins("text", family, name).mean for name in names]
+
+
+def clear_of_zero(found: list[Cell]) -> Found:
+    clear = sum(below for *_, below in found)
+    run, name, margin, _ = max(found, key=lambda cell: cell[2])
+    evidence = f"{clear} of {len(found)} cells clear of zero; highest {signed(margin)} ({run}, depth {name})"
+    return clear == len(found), evidence
+
+
+def base_behind(b: Bench) -> Found:
+    found = cells(b, "Base layer", BIN_NAMES)
+    run, name, margin, _ = min(found, key=lambda cell: cell[2])
+    return margin > 0, f"lowest {signed(margin)} ({run}, depth {name}), {len(found)} cells"
+
+
+def base_peaks(b: Bench) -> Found:
+    peaks: dict[str, tuple[str, float]] = {}
+    for run, name, margin, _ in cells(b, "Base layer", BIN_NAMES):
+        if run not in peaks or margin > peaks[run][1]:
+            peaks[run] = (name, margin)
+    shown = "; ".join(f"{run}: {name} ({signed(m)})" for run, (name, m) in peaks.items())
+    return all(name == PEAK for name, _ in peaks.values()), shown
+
+
+def base_peak_five_times(b: Bench) -> Found:
+    found = dict(zip(BIN_NAMES, means(b, "Base layer", BIN_NAMES), strict=True))
+    peak = found.pop(PEAK)
+    other = max(found.values())
+    return peak > 5 * other, f"{signed(peak)} against at most {signed(other)} elsewhere"
+
+
+def base_returns(b: Bench) -> Found:
+    peak, last = means(b, "Base layer", [PEAK, LAST])
+    return last < peak, f"{signed(last)} after {signed(peak)}"
+
+
+def base_spikes(b: Bench) -> Found:
+    margin = b.curve("Base layer").margin
+    spikes = [d for d in (17, 19, 22) if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
+    shown = ", ".join(f"depth {d} {signed(margin[d], 2)}" for d in (17, 19, 22))
+    return len(spikes) == 3, f"{shown}; above their neighbours: {spikes or 'none'}"
+
+
+def base_largest(b: Bench) -> Found:
+    margin = b.curve("Base layer").margin
+    top = int(np.nanargmax(margin))
+    return top == 17, f"largest {signed(margin[top], 2)} at depth {top}"
+
+
+def base_between(b: Bench) -> Found:
+    found = [float(b.curve("Base layer").margin[d]) for d in (21, 24, 31)]
+    known = [abs(m) for m in found if math.isfinite(m)]
+    return bool(known) and max(known) < 0.1, listed(found, lambda m: signed(m, 3))
+
+
+def reverses_deficit(b: Bench) -> Found:
+    base, fsn = means(b, "Base layer", DEEP_BINS), means(b, "FSN", DEEP_BINS)
+    fine = all(x > 0 > y for x, y in zip(base, fsn, strict=True))
+    return fine, f"base layer {listed(base, signed)}; FSN {listed(fsn, signed)}"
+
+
+def spread_in_the_middle(b: Bench) -> Found:
+    spans = [b.seed_margins("text", "FSN", name).range for name in ("4–7", "8–15", PEAK)]
+    return max(spans[:2]) < spans[2], f"ranges {listed(spans)}"
+
+
+def widest_spread(b: Bench) -> Found:
+    widest = {}
+    for family in FAMILIES["text"]:
+        spans = {name: b.seed_margins("text", family, name).range for name in BIN_NAMES}
+        widest[family] = max(spans, key=lambda name: spans[name] if math.isfinite(spans[name]) else -1.0)
+    shown = ", ".join(f"{family}: {name}" for family, name in widest.items())
+    return all(name == PEAK for name in widest.values()), shown
+
+
+def marginal_on_shallow(b: Bench) -> Found:
+    average, found = means(b, "FSN", SHALLOW_BINS), cells(b, "FSN", SHALLOW_BINS)
+    touching = sum(not below for *_, below in found)
+    evidence = f"means {listed(average, signed)}; {touching} of {len(found)} intervals not below zero"
+    return max(average) < 0 and touching >= 2, evidence
+
+
+def advantage_is_deep(b: Bench) -> Found:
+    shallow, deep = means(b, "FSN", SHALLOW_BINS), means(b, "FSN", DEEP_BINS)
+    return max(deep) < min(shallow), f"deep {listed(deep, signed)}; shallow {listed(shallow, signed)}"
+
+
+def curve_below_zero(b: Bench) -> Found:
+    curve = b.curve("FSN")
+    above = [int(d) for d in curve.depth if d >= 4 and curve.tokens[d] and curve.margin[d] >= 0]
+    return set(above) <= {19, 22}, f"at or above zero at depths {above or 'none'}"
+
+
+def far_below_base(b: Bench) -> Found:
+    base, fsn = b.curve("Base layer").margin, b.curve("FSN").margin
+    fine = all(fsn[d] < 0.5 * base[d] for d in (19, 22) if math.isfinite(base[d]))
+    return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
+
+
+def early_ahead(b: Bench) -> Found:
+    found = [early_margin(b, name)["margin"] for name in DEEP_BINS]
+    return max(found) < 0, listed(found, signed)
+
+
+def early_on_both_slices(b: Bench) -> Found:
+    pairs = itertools.product((PEAK, LAST), ("standard", "enriched"))
+    found = [early_margin(b, name, slices)["margin"] for name, slices in pairs]
+    known = [margin for margin in found if math.isfinite(margin)]
+    return bool(known) and max(known) < 0, listed(found, signed)
+
+
+def early_behind_on_shallow(b: Bench) -> Found:
+    found = [early_margin(b, bin_name(edges))["margin"] for edges in EARLY_BINS[:2]]
+    return min(found) > 0, listed(found, signed)
+
+
+# -- claims on code ----------------------------------------------------------------------------------------
+
+
+def healthy(b: Bench) -> list[str]:
+    """The code seeds that did not end on a plateau."""
+    losses = {name: final(run, b) for name, run in b.seed_names("code", "FSN").items()}
+    return [name for name, loss in losses.items() if loss <= min(losses.values()) + 0.1]
+
+
+def grows_with_depth(b: Bench) -> Found:
+    parts, fine = [], True
+    for run in healthy(b):
+        found = [b.cell("code", run, name)["margin"] for name in DEEP_BINS]
+        fine &= all(x > y for x, y in itertools.pairwise(found))
+        parts.append(f"{run}: {listed(found, signed)}")
+    return fine, "; ".join(parts)
+
+
+def deep_bins_clear(b: Bench) -> Found:
+    names = healthy(b)
+    found = [cell for cell in cells(b, "FSN", [PEAK, LAST], "code") if cell[0] in names]
+    clear = sum(below for *_, below in found)
+    span = f"{signed(min(c[2] for c in found))} to {signed(max(c[2] for c in found))}"
+    return clear == len(found), f"{clear} of {len(found)} clear of zero, {span}"
+
+
+def failed_seed_copies(b: Bench) -> Found:
+    failed = [run for run in b.seed_names("code", "FSN") if run not in healthy(b)]
+    if not failed:
+        raise NotRun("none of our code seeds ended on a plateau")
+    first, *deep = (b.cell("code", failed[0], name) for name in (BIN_NAMES[0], PEAK, LAST))
+    fine = first["margin"] > 0 and all(one["high"] < 0 for one in deep)
+    shown = listed([one["margin"] for one in deep], signed)
+    return fine, f"{failed[0]}: {signed(first['margin'])}, then {shown}"
+
+
+def commoner_on_code(b: Bench) -> Found:
+    text, code = (100 * b.labels(role).share(24) for role in ("text", "code"))
+    return code > 2 * text, f"{code:.2f} percent against {text:.2f} percent"
+
+
+def smaller_on_code(b: Bench) -> Found:
+    text, code = (
+        [b.cell(role, "FSN, s0", name)["margin"] for name in DEEP_BINS] for role in ("text", "code")
+    )
+    fine = all(abs(c) < abs(t) for c, t in zip(code, text, strict=True))
+    return fine, f"code {listed(code, signed)}; text {listed(text, signed)}"
+
+
+def copies_less_surprising(b: Bench) -> Found:
+    pairs = [
+        tuple(b.cell(role, "FSN, s0", name)[column] for role in ("code", "text"))
+        for name, column in itertools.product((PEAK, LAST), ("loss", "reference"))
+    ]
+    return all(c < t for c, t in pairs), "; ".join(f"{c:.3f} against {t:.3f}" for c, t in pairs)
+
+
+BASE, TEXT = (REFERENCE, KURAMOTO), (REFERENCE, FSN_CONVERGED)
+CODE = (CODE_TRANSFORMER, CODE_FSN)
+BOTH = (CODE_TRANSFORMER, CODE_FSN.seed(0), REFERENCE, FSN_CONVERGED.seed(0))
+
+# fmt: off
+CLAIMS = (
+    Claim("base-behind-everywhere", "Section 4.3",
+          "All base-layer seeds are behind the converged transformer in every depth bin.",
+          BASE, base_behind, every=True),
+    Claim("base-peaks-at-16-23", "Section 4.3",
+          "The deficit of every base-layer seed peaks on the sixteen-to-twenty-three bin.",
+          BASE, base_peaks, "cdBaseSixteenMin cdBaseSixteenMax", every=True),
+    Claim("base-peak-five-times", "Section 4.3",
+          "The base layer's mean deficit on that bin is more than five times its mean deficit on any other bin.",
+          BASE, base_peak_five_times, "cdBaseSixteenMean"),
+    Claim("base-returns-at-24-32", "Section 4.3",
+          "On the deepest bin the base layer's deficit is smaller again than on the bin before.",
+          BASE, base_returns, "cdBaseTwentyFourMean"),
+    Claim("base-spikes", "Section 4.3 and Appendix C",
+          "The deficit stands in spikes at depths 17, 19 and 22: each is above both neighbouring depths.",
+          BASE, base_spikes, "cdCurveSeventeen cdCurveNineteen cdCurveTwentyTwo"),
+    Claim("base-largest-at-17", "Section 4.3",
+          "The base layer's largest margin at any exact depth is at depth seventeen.", BASE, base_largest),
+    Claim("base-near-zero-between", "Appendix C",
+          "At the nearby depths 21, 24 and 31 the base layer's margins are near zero (here: within 0.1).",
+          BASE, base_between),
+    Claim("fsn-ahead-on-deep-bins", "Sections 1 and 4.3",
+          "Every FSN seed is ahead on every bin of depth four and beyond, and every interval excludes zero.",
+          TEXT, lambda b: clear_of_zero(cells(b, "FSN", DEEP_BINS)), every=True),
+    Claim("fsn-reverses-base-deficit", "Section 1",
+          "The FSN reverses the base layer's deficit on the deep bins: behind there, ahead here, in the seed means.",
+          (*TEXT, KURAMOTO), reverses_deficit),
+    Claim("fsn-spread-tight-in-the-middle", "Section 4.3",
+          "The FSN's spread over seeds is tighter on the bins 4–7 and 8–15 than on 16–23.",
+          TEXT, spread_in_the_middle,
+          "cdSfnFourSevenRange cdSfnEightFifteenRange cdSfnSixteenRange cdSfnTwentyFourRange"),
+    Claim("widest-spread-at-16-23", "Appendix C",
+          "In every family the widest seed spread falls on the sixteen-to-twenty-three bin.",
+          (*TEXT, KURAMOTO, NO_PHASES), widest_spread, "cdBaseSixteenRange cdNophaseSixteenRange"),
+    Claim("fsn-marginal-on-shallow-bins", "Section 4.3",
+          "On the shallow bins the advantage is marginal: means below zero, several intervals touch or cross it.",
+          TEXT, marginal_on_shallow, "cdSfnTwoThreeMean cdSfnZeroOneMean"),
+    Claim("advantage-is-deep", "Section 4.3",
+          "The FSN's advantage over the converged transformer lies at deep bins: larger on each than on any shallow "
+          "one.", TEXT, advantage_is_deep),
+    Claim("no-phases-track-fsn", "Section 4.3 and Appendix C",
+          "The no-phase model tracks the FSN on every deep bin: ahead on every seed with intervals clear of zero.",
+          (REFERENCE, NO_PHASES), lambda b: clear_of_zero(cells(b, "No phases", DEEP_BINS)),
+          "cdNophaseFourSevenMean cdNophaseEightFifteenMean cdNophaseSixteenMean cdNophaseTwentyFourMean",
+          every=True),
+    Claim("fsn-curve-below-zero", "Appendix C",
+          "The FSN's curve is below zero at every exact depth of four and beyond except nineteen and twenty-two.",
+          TEXT, curve_below_zero),
+    Claim("fsn-far-below-base-at-spikes", "Appendix C",
+          "At depths nineteen and twenty-two the FSN's margin is far smaller than the base layer's (under a half).",
+          (*TEXT, KURAMOTO), far_below_base),
+    Claim("early-checkpoint-ahead", "Section 4.3",
+          "A checkpoint of eleven epochs is already ahead of the converged transformer on every bin from four on.",
+          (LEAN, REFERENCE), early_ahead, "copyFourSeven copyEightFifteen copySixteen copyTwentyFour"),
+    Claim("early-checkpoint-ahead-on-both-slices", "Appendix C",
+          "On the two deepest bins it is ahead on the standard and on the enriched slice alike.",
+          (LEAN, REFERENCE), early_on_both_slices,
+          "copySixteenStd copySixteenEnr copyTwentyFourStd copyTwentyFourEnr"),
+    Claim("early-checkpoint-behind-on-shallow", "Appendix C",
+          "On the shallow bins (0 and 1–3) the early checkpoint remains behind the converged transformer.",
+          (LEAN, REFERENCE), early_behind_on_shallow),
+    Claim("code-grows-with-depth", "Section 4.2",
+          "On code the advantage of the healthy seeds grows monotonically with depth over the four bins from four on.",
+          CODE, grows_with_depth, every=True),
+    Claim("code-deep-bins-clear", "Section 4.2",
+          "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
+          CODE, deep_bins_clear, "cdcDeepLo cdcDeepHi", every=True),
+    Claim("failed-seed-keeps-copying", "Section 4.2",
+          "The plateau seed is behind on the shallowest bin, yet ahead on the two deepest with intervals clear of "
+          "zero.",
+          CODE, failed_seed_copies, "cdcFailZeroOne cdcFailSixteen cdcFailTwentyFour", conditional=True),
+    Claim("deep-targets-commoner-on-code", "Section 4.2",
+          "Targets of depth 24 and beyond are far commoner on code (3.0 percent) than on text (0.6 percent).",
+          (), commoner_on_code, "codeDeepShare enwikDeepShare"),
+    Claim("code-margins-smaller", "Appendix C",
+          "The code margins are smaller in absolute terms than the text margins on every deep bin (seed 0).",
+          BOTH, smaller_on_code),
+    Claim("code-copies-less-surprising", "Appendix C",
+          "On the two deepest bins absolute losses on code are below those on text for both architectures.",
+          BOTH, copies_less_surprising),
+)

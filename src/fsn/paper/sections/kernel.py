@@ -1,0 +1,342 @@
+"""Sections 1, 3.3 and 4.4: what the trained kernel and gates look like; and the opening claim on consensus."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...data import Windows
+from ...measure import (
+    DepthProfile,
+    KernelReading,
+    Table,
+    depth_profile,
+    read_gates,
+    stacked,
+    thinned,
+    through_training,
+)
+from ...train import Run
+from ..bench import Bench, NotRun
+from ..rows import Claim, Found, Measurement, Picture, Result, Row, compare, item, listed, stated
+from ..runs import FSN, FSN_CONVERGED, KURAMOTO, LEAN, REFERENCE, Need, epochs_of
+
+KERNEL = FSN_CONVERGED.seed(0)
+PRESENT, SUCCESSOR = 0, 1
+GATE_WINDOWS = STATE_WINDOWS = 16
+
+# -- Figure 2 ----------------------------------------------------------------------------------------------
+
+
+def kernel_rows(b: Bench) -> list[Row]:
+    """What the figure's text says, counted: in how many layers it is so."""
+
+    def row(
+        title: str, measure: Callable[[KernelReading], Any], paper: float | None = None, remark: str = ""
+    ) -> Row:
+        cited, form = (None, ".4f") if paper is None else (stated(paper), ".0f")
+        return compare(
+            b, title, cited, [KERNEL], lambda runs: float(measure(b.reading(runs[0]))), form, remark
+        )
+
+    def negative(harmonic: int) -> Callable[[KernelReading], Any]:
+        return lambda reading: reading.sign_flips[PRESENT, :, harmonic - 1].sum()
+
+    def strength(field: int, layer: int) -> Callable[[KernelReading], Any]:
+        return lambda reading: reading.magnitude[field, layer, 0]
+
+    attractive = "layers with an attractive first harmonic, present field"
+    words = "layers whose mean {} harmonic is negative, present field"
+    rows = [
+        row(attractive, lambda reading: (reading.mean_real[PRESENT, :, 0] > 0).sum(), 4),
+        row(words.format("second"), negative(2), 1, "paper: layer four"),
+        row(words.format("third"), negative(3), 2, "paper: layers three and four"),
+    ]
+    for field, name in ((PRESENT, "present"), (SUCCESSOR, "successor")):
+        for where, layer in (("first", 0), ("last", -1)):
+            rows.append(row(f"RMS first harmonic of the {name} field, {where} layer", strength(field, layer)))
+    imaginary = "largest RMS imaginary part, over the RMS first harmonic"
+    rows.append(row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout"))
+    return rows
+
+
+def imaginary_shares(reading: KernelReading) -> np.ndarray:
+    """RMS imaginary part over the RMS first harmonic, (fields, layers, harmonics)."""
+    return np.asarray(reading.rms_imaginary / reading.magnitude[:, :, :1])
+
+
+def furthest(b: Bench) -> Run | None:
+    """The paper's run if it is there, else the FSN that has got furthest."""
+    runs = sorted(b.begun(FSN_CONVERGED), key=lambda run: (-epochs_of(run), run.recipe.seed))
+    return next((run for run in runs if (run.folder / "best.safetensors").is_file()), None)
+
+
+def live_data(run: Run, readings: Sequence[KernelReading]) -> dict[str, Any]:
+    """Coordinate means of the coefficients through training, for the page's sliders."""
+
+    def means(reading: KernelReading) -> Any:
+        mean = reading.weights.mean(axis=-1)
+        return np.stack([mean.real, mean.imag], axis=-1).round(6).tolist()  # field, layer, harmonic, re/im
+
+    last = readings[-1]
+    return {
+        "run": run.name,
+        "epochs": epochs_of(run),
+        "frame": last.frame,
+        "layers": last.layers,
+        "harmonics": last.harmonics,
+        "steps": [{"label": reading.label, "weights": means(reading)} for reading in readings],
+    }
+
+
+def gate_table(b: Bench, run: Run) -> Table:
+    """Signs of the value gates on the first validation windows."""
+    length = b.scale.length(256)
+
+    def measure() -> Table:
+        tokens = b.corpus("text").valid[: GATE_WINDOWS * length].long()
+        rows = tokens[: len(tokens) // length * length].reshape(-1, length)[:, :-1]
+        return read_gates(b.model(run), rows)
+
+    return b.memo(("gates", run.folder), measure)
+
+
+@item("coupling", "The trained kernel as coupling functions", "Figure 2", KERNEL)
+def coupling(b: Bench) -> Result:
+    """Coupling functions per layer against sin Δ, harmonic magnitudes of both fields, signs, bounds, gates."""
+    result = Result(rows=kernel_rows(b))
+    run = furthest(b)
+    if run is None:
+        return result
+    from ...measure import plots
+
+    reading = b.reading(run)
+    readings = through_training(run, reading)
+    said = f"{run.name}, {epochs_of(run)} epochs"
+    if b.library.reached(KERNEL, KERNEL.seeds[0]) is None:
+        said += f" (the paper's run has {KERNEL.epochs}, so no number here stands beside the paper's)"
+        result.notes.append(f"The pictures show {said}.")
+    trained = (
+        f"The trained kernel of {said}. Left: coupling function of each layer's present field, against "
+        "sin Δ (dashed). Right: RMS magnitude of the harmonics; hatched where the mean real part is "
+        "negative."
+    )
+    history = f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}."
+    result.pictures += [
+        Picture("coupling", trained, lambda s: plots.coupling(reading, surface=s), reading.table()),
+        Picture("coupling-history", history, lambda s: plots.coupling_history(thinned(readings), surface=s)),
+    ]
+    result.tables.append(("Bounds and temperatures", reading.scales()))
+    try:
+        result.tables.append(("Value gates on validation text", gate_table(b, run)))
+    except NotRun as reason:
+        result.notes.append(f"Value gates: {reason}.")
+    result.live = {"kernel": live_data(run, readings)}
+    return result
+
+
+# -- the opening claim -------------------------------------------------------------------------------------
+
+STATES: dict[str, Need] = {"FSN": KERNEL, "Kuramoto": KURAMOTO.seed(0), "transformer": REFERENCE}
+
+
+def profile(b: Bench, name: str) -> DepthProfile:
+    """States of one model through depth, on the first validation windows."""
+    run = b.run(STATES[name])
+
+    def measure() -> DepthProfile:
+        windows = Windows(b.corpus("text").valid, b.scale.length(256), b.scale.length(256))
+        tokens = windows.gather(torch.arange(min(STATE_WINDOWS, len(windows))))[:, :-1]
+        return depth_profile(b.model(run), tokens, name)
+
+    return b.memo(("profile", name), measure)
+
+
+@item("synchronization", "Consensus through depth", "Section 1", *tuple(STATES.values()))
+def synchronization(b: Bench) -> Result:
+    """The opening claim: attention drives token states toward consensus. Clustering, rank, order parameters
+    and winding through depth, for FSN, Kuramoto attention and the transformer."""
+    result, profiles = Result(), []
+    words = {"cosine": "mean cosine of token pairs", "effective_rank": "effective rank"}
+    for name, need in STATES.items():
+        for quantity in words:
+
+            def measure(runs: list[Run], name: str = name, quantity: str = quantity) -> Measurement:
+                series = profile(b, name).values[quantity]
+                return series[-1] - series[0], f"from {series[0]:.3f} to {series[-1]:.3f}"
+
+            title = f"{name}: {words[quantity]}, last layer minus embedding"
+            result.rows.append(compare(b, title, None, [need], measure, "+.3f"))
+        if result.rows[-1].ours is not None:
+            profiles.append(profile(b, name))
+    if profiles:
+        from ...measure import plots
+
+        caption = (
+            "Consensus, rank, order and winding of token states from the embedding through the layers; "
+            "the dotted line is what scattered phases would show."
+        )
+        draw, table = (
+            functools.partial(plots.depth_profiles, profiles),
+            stacked([p.table() for p in profiles]),
+        )
+        result.pictures.append(Picture("synchronization", caption, draw, table))
+    return result
+
+
+# -- claims ------------------------------------------------------------------------------------------------
+
+
+def three(values: Any) -> str:
+    return listed(map(float, np.asarray(values)), lambda v: f"{v:.3f}".replace("-", "−"))
+
+
+def magnitude(b: Bench, field: int) -> np.ndarray:
+    """RMS of the coefficients, (layers, harmonics)."""
+    return np.asarray(b.reading(b.run(KERNEL)).magnitude[field])
+
+
+def mean_real(b: Bench) -> np.ndarray:
+    """Mean real parts of the present field, (layers, harmonics)."""
+    return np.asarray(b.reading(b.run(KERNEL)).mean_real[PRESENT])
+
+
+def first_attracts(b: Bench) -> Found:
+    found = mean_real(b)[:, 0]
+    return bool((found > 0).all()), f"by layer {three(found)}"
+
+
+def first_strengthens(b: Bench) -> Found:
+    found = magnitude(b, PRESENT)[:, 0]
+    return bool((np.diff(found) > 0).all()), f"RMS by layer {three(found)}"
+
+
+def higher_weaken(b: Bench, field: int) -> Found:
+    found = magnitude(b, field)
+    fine = bool((found[-1, 1:] < found[0, 1:]).all())
+    return fine, f"RMS n=2 {three(found[:, 1])}; n=3 {three(found[:, 2])}"
+
+
+def nearest_sine(b: Bench) -> Found:
+    mean = mean_real(b)
+    rest = np.sqrt((mean[:, 1:] ** 2).sum(axis=1)) / np.abs(mean[:, 0])
+    return int(np.argmin(rest)) == len(rest) - 1, f"higher harmonics over the first, by layer: {three(rest)}"
+
+
+def early_use_harmonics(b: Bench) -> Found:
+    found = magnitude(b, PRESENT)[0]
+    return bool((found[1:] > 0.25 * found[0]).all()), f"first layer, RMS by harmonic {three(found)}"
+
+
+def third_flips(b: Bench) -> Found:
+    found = mean_real(b)[:, 2]
+    return bool((found[-2:] < 0).all()), f"by layer {three(found)}"
+
+
+def second_flips(b: Bench) -> Found:
+    found = mean_real(b)[:, 1]
+    return bool(found[-1] < 0 and (found[:-1] > 0).all()), f"by layer {three(found)}"
+
+
+def flips_are_small(b: Bench) -> Found:
+    mean = mean_real(b)[-2:]
+    flipped = (np.abs(mean[:, 1:]) / np.abs(mean[:, :1]))[mean[:, 1:] < 0]
+    if not flipped.size:
+        return False, "no harmonic is negative in the last two layers"
+    return bool((flipped < 0.25).all()), f"shares of the first harmonic {three(flipped)}"
+
+
+def imaginary_near_zero(b: Bench) -> Found:
+    reading = b.reading(b.run(KERNEL))
+    share = np.abs(reading.weights.imag.mean(axis=-1)) / reading.magnitude[:, :, :1]
+    largest = imaginary_shares(reading).max()
+    evidence = f"largest mean share {share.max():.3f}, largest RMS share {largest:.3f}"
+    return bool((share < 0.1).all()), evidence
+
+
+def successor_keeps_first(b: Bench) -> Found:
+    found = magnitude(b, SUCCESSOR)
+    return bool((found.argmax(axis=1) == 0).all()), f"RMS n=1 by layer {three(found[:, 0])}"
+
+
+def gates_are_signed(b: Bench) -> Found:
+    repulsive = [float(row["repulsive"]) for row in gate_table(b, b.run(KERNEL)).rows]
+    fine = all(0.01 < share < 0.99 for share in repulsive)
+    return fine, "repulsive share by layer " + listed(repulsive, lambda v: f"{100 * v:.1f} %")
+
+
+def noise_differentiates(b: Bench) -> Found:
+    lean, fsn = (
+        float(np.sqrt((b.reading(b.run(need)).weights.imag ** 2).mean())) for need in (LEAN, FSN_ELEVEN)
+    )
+    return lean < fsn, f"RMS imaginary part {lean:.4f} against {fsn:.4f}"
+
+
+def through_depth(b: Bench, name: str, quantity: str, words: str, rises: bool = True) -> Found:
+    series = profile(b, name).values[quantity]
+    change = series[-1] - series[0] if rises else series[0] - series[-1]
+    return change > 0, f"{words} by depth {three(series)}"
+
+
+def kept_apart(b: Bench) -> Found:
+    ours, base = (profile(b, name).values["cosine"][-1] for name in ("FSN", "Kuramoto"))
+    return ours < base, f"mean cosine in the last layer {ours:.3f} against {base:.3f}"
+
+
+FSN_ELEVEN = FSN.seed(0).after(11)
+
+# fmt: off
+CLAIMS = (
+    Claim("first-harmonic-attracts", "Section 4.4",
+          "Every layer trains an attractive first harmonic (present field, mean real coefficient above zero).",
+          (KERNEL,), first_attracts, every=True),
+    Claim("first-harmonic-strengthens", "Section 4.4",
+          "The first harmonic of the present field strengthens monotonically with depth.",
+          (KERNEL,), first_strengthens),
+    Claim("higher-harmonics-weaken", "Section 4.4",
+          "The second and third harmonics of the present field weaken with depth (last layer below first).",
+          (KERNEL,), lambda b: higher_weaken(b, PRESENT)),
+    Claim("deepest-layer-nearest-sine", "Section 4.4",
+          "The deepest layer realizes the coupling function closest to a pure sine.", (KERNEL,), nearest_sine),
+    Claim("early-layers-use-harmonics", "Sections 3.3 and 4.4",
+          "The early layers put nontrivial weight on the second and third harmonics (over a quarter of the first).",
+          (KERNEL,), early_use_harmonics),
+    Claim("third-harmonic-flips", "Section 4.4", "The mean third harmonic is negative in the last two layers.",
+          (KERNEL,), third_flips),
+    Claim("second-harmonic-flips", "Section 4.4",
+          "The mean second harmonic is negative in the last layer, and only there.", (KERNEL,), second_flips),
+    Claim("flips-at-small-magnitude", "Section 4.4",
+          "The sign flips have small magnitude: under a quarter of the layer's first harmonic.",
+          (KERNEL,), flips_are_small),
+    Claim("imaginary-parts-near-zero", "Section 4.4",
+          "The imaginary parts stay near zero: coordinate means under a tenth of the layer's first harmonic.",
+          (KERNEL,), imaginary_near_zero),
+    Claim("successor-keeps-first-harmonic", "Section 4.4",
+          "The successor field keeps a strong first harmonic at every layer: the strongest of its three.",
+          (KERNEL,), successor_keeps_first, every=True),
+    Claim("successor-prunes-harmonics", "Section 4.4",
+          "The delay term's higher harmonics are pruned with depth (last layer below first).",
+          (KERNEL,), lambda b: higher_weaken(b, SUCCESSOR)),
+    Claim("gates-are-signed", "Sections 3.3 and 4.4",
+          "The value gates train to a mixture of attractive and repulsive coordinates (each over one percent).",
+          (KERNEL,), gates_are_signed),
+    Claim("noise-differentiates-angles", "Section 2.3",
+          "Started at zero the angles fail to differentiate: the lean kernel's imaginary parts stay below the FSN's.",
+          (LEAN, FSN_ELEVEN), noise_differentiates),
+    Claim("transformer-states-cluster", "Section 1",
+          "Through depth attention drives token states toward consensus: the transformer's mean cosine rises.",
+          (REFERENCE,), lambda b: through_depth(b, "transformer", "cosine", "mean cosine")),
+    Claim("transformer-states-lose-rank", "Section 1",
+          "Token states lose rank through depth: the transformer's effective rank falls.",
+          (REFERENCE,), lambda b: through_depth(b, "transformer", "effective_rank", "effective rank", rises=False)),
+    Claim("kuramoto-synchronizes", "Sections 1 and 3.1",
+          "Pure attraction synchronizes: the order parameter over tokens rises through the base layer's depth.",
+          (STATES["Kuramoto"],), lambda b: through_depth(b, "Kuramoto", "token_order", "order parameter")),
+    Claim("frustration-keeps-states-apart", "Abstract",
+          "Frustrated synchronization replaces consensus: in the last layer FSN tokens agree less than Kuramoto's.",
+          (KERNEL, STATES["Kuramoto"]), kept_apart),
+)

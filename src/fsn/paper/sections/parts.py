@@ -1,0 +1,476 @@
+"""Sections 2 and 5, Appendix A: the parts of the model, their size, and what it costs to leave one out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ... import data
+from ...data import Windows
+from ...measure import SeedSummary, loss_at, seed_summary
+from ...measure.losses import evaluating
+from ...measure.runs import diverged_at, epoch_value, finished_epochs, vocabulary_of
+from ...models import (
+    FSN as FSNModel,
+)
+from ...models import Transformer, TransformerConfig, build, count_parameters, preset
+from ...models.config import FSNConfig, swiglu_parameters
+from ...nn import record
+from ...train import Recipe, Run
+from ..bench import Bench
+from ..rows import (
+    Cited,
+    Claim,
+    Found,
+    Measurement,
+    Result,
+    Row,
+    below,
+    beyond,
+    bits,
+    cite,
+    compare,
+    compute,
+    grouped,
+    item,
+    listed,
+    macro,
+    parameter_totals,
+    signed,
+    stated,
+)
+from ..runs import (
+    FSN,
+    FSN_CONVERGED,
+    FSN_EARLY,
+    LEAN,
+    MEAN_FIELD,
+    MEAN_FIELD_EARLY,
+    NO_BOUND,
+    NO_DELAY,
+    NO_FEEDFORWARD,
+    NO_PHASES,
+    NO_PHASES_EARLY,
+    TORUS,
+    TRANSFORMER_CONVERGED,
+    WINDING,
+    Need,
+    epochs_of,
+)
+from .main import at_epoch, gap, mean
+
+# -- ablations ---------------------------------------------------------------------------------------------
+
+
+def first_epoch(runs: list[Run]) -> Measurement:
+    """Loss after epoch one; infinite where training stopped on a loss that was not finite."""
+    run = runs[0]
+    if epochs_of(run) == 0:
+        return math.inf, f"not finite in epoch {diverged_at(run)}, at step {run.step:,}"
+    return loss_at([run], 1).mean if diverged_at(run) != 1 else math.inf
+
+
+@item(
+    "ablations",
+    "Ablation screens",
+    "Section 5, Section 2.4, Appendix A",
+    FSN_EARLY,
+    NO_PHASES_EARLY,
+    NO_PHASES,
+    FSN,
+    NO_DELAY,
+    TORUS,
+    MEAN_FIELD_EARLY,
+    NO_BOUND,
+)
+def ablations(b: Bench) -> Result:
+    """What the loss costs without the delay, the static phases, the lifted feed-forward input, or the bound."""
+    two, end = b.epoch(2), b.epoch(30)
+
+    def loss(title: str, paper: Cited, need: Need, remark: str = "") -> Row:
+        return compare(b, title, paper, [need], at_epoch(two), remark=remark)
+
+    def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> Row:
+        return compare(b, title, paper, [a, c], gap(epoch), "+.4f", remark)
+
+    fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
+    one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
+    late = macro("nophaseThirty").minus(macro("sfnThirty"))
+    delay = cite("early", "no-delay minus full @2 (screen)")
+    rows = [
+        loss(f"FSN, epoch {two}, three seeds", fsn.also(*macro("sfnEpTwoMean").sources), FSN_EARLY),
+        loss(
+            f"no phases, epoch {two}, three seeds",
+            real.also(*macro("nophaseEpTwoMean").sources),
+            NO_PHASES_EARLY,
+        ),
+        minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), NO_PHASES_EARLY, FSN_EARLY),
+        minus(f"no phases minus FSN, epoch {end}", late, NO_PHASES, FSN, end),
+    ]
+    screens = [
+        minus(f"no delay minus FSN, epoch {two}, seed 0", delay, NO_DELAY, one_fsn),
+        loss(f"periodic feed-forward input, epoch {two}, seed 0", cite("early", "fsn-torus-swiglu@2"), TORUS),
+        loss(
+            f"no phases, epoch {two}, seed 0",
+            cite("early", "fsn-nophase@2/s0"),
+            one_real,
+            "what the periodic input is compared with",
+        ),
+        minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real),
+        minus(
+            f"FSN-MF minus FSN, epoch {two}, seed 0",
+            None,
+            MEAN_FIELD_EARLY,
+            one_fsn,
+            remark="paper: the penalty above is more than a third of this",
+        ),
+        compare(
+            b,
+            "no bound, epoch 1",
+            cite("early", "no-bound@1"),
+            [NO_BOUND],
+            first_epoch,
+            ".2f",
+            "diverges: that is the result",
+        ),
+    ]
+    note = "Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table."
+    return Result(rows=grouped("Static phases", rows) + grouped("Screens", screens), notes=[note])
+
+
+# -- Section 2.5: parameters -------------------------------------------------------------------------------
+
+TEXT_SYMBOLS, CODE_SYMBOLS = 205, 97
+TOTALS = (
+    ("fsn", "1m", "enwik8", TEXT_SYMBOLS, "sfnParams"),
+    ("transformer", "1m", "enwik8", TEXT_SYMBOLS, "xfParams"),
+    ("fsn", "1m", "code", CODE_SYMBOLS, "sfnCodeParams"),
+    ("transformer", "1m", "code", CODE_SYMBOLS, "xfCodeParams"),
+    ("fsn", "8m", "enwik8", TEXT_SYMBOLS, ""),
+    ("transformer", "8m", "enwik8", TEXT_SYMBOLS, ""),
+)
+
+
+def total(name: str, vocab_size: int = TEXT_SYMBOLS) -> int:
+    return count_parameters(preset(name, vocab_size))
+
+
+def lighter(size: str) -> float:
+    """By how many percent the FSN is lighter than its transformer at a rung."""
+    return 100.0 * (1.0 - total(f"fsn-{size}") / total(f"transformer-{size}"))
+
+
+def fsn_config(name: str = "fsn-1m") -> FSNConfig:
+    config = preset(name, TEXT_SYMBOLS)
+    assert isinstance(config, FSNConfig)
+    return config
+
+
+def kernel_share() -> float:
+    """The kernel's share of the total in percent: 4 N k numbers in every layer."""
+    config = fsn_config()
+    return 100.0 * 4 * config.coupling.harmonics * config.k * config.layers / total("fsn-1m")
+
+
+def mean_field_mismatch() -> float:
+    """By how many percent the mean-field block differs from the SwiGLU block it replaces."""
+    config = fsn_config("fsn-mf-1m")
+    block, modes = swiglu_parameters(config.k, 2 * config.k), config.collective_modes
+    return 100.0 * abs(modes * (6 * config.k + 1) - block) / block
+
+
+def torus_factor() -> float:
+    """How many times the parameters of the block it replaces the periodic-input SwiGLU has."""
+    config = fsn_config()
+    extra = total("fsn-torus-swiglu-1m") - total("fsn-nophase-1m")
+    return 1.0 + extra / (config.layers * swiglu_parameters(config.k, 2 * config.k))
+
+
+@item("parameters", "Parameter counts", "Section 2.5 and Table 3")
+def parameters(b: Bench) -> Result:
+    """Totals of the models as built, exact to the digit, and the shares the text quotes. Needs no run."""
+    totals = []
+    for family, size, corpus, symbols, name in TOTALS:
+        paper = cite("parameters", f"{family}/{corpus}/{size.upper()}")
+        paper = paper.also(*macro(name).sources) if name else paper
+        title, count = f"{family}-{size}, {symbols} symbols", total(f"{family}-{size}", symbols)
+        totals.append(compute(title, paper, lambda n=count: float(n), ",.0f"))  # type: ignore[misc]
+
+    def row(title: str, paper: Cited | None, value: float, remark: str = "") -> Row:
+        return compute(title, paper, lambda: value, ".2f", remark)
+
+    heavier = 100.0 * (total("fsn-1m") / total("transformer-1m") - 1.0)
+    block, periodic = (
+        "Mean-field block against SwiGLU, percent off",
+        "Periodic-input SwiGLU, times the block it replaces",
+    )
+    shares = [
+        row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier),
+        row("FSN lighter at 2M, percent", macro("ladderTwoLighter"), lighter("2m")),
+        row("FSN lighter at 4M, percent", macro("ladderFourLighter"), lighter("4m")),
+        row("FSN lighter at 8M, percent", macro("ladderEightLighter"), lighter("8m")),
+        row("Kernel's share of the total, percent", None, kernel_share(), "paper: below one percent"),
+        row(block, None, mean_field_mismatch(), "paper: within a tenth of a percent"),
+        row(periodic, stated(3), torus_factor(), "paper: roughly three times"),
+    ]
+    return Result(rows=grouped("Totals", totals) + grouped("Shares", shares))
+
+
+# -- Table 3: configuration --------------------------------------------------------------------------------
+
+
+def setting(title: str, paper: float, ours: float, remark: str = "") -> Row:
+    return compute(title, stated(paper), lambda: float(ours), ".4g", remark)
+
+
+def model_rows() -> list[Row]:
+    """Read off models that were built, not off the presets' text."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build("fsn-1m", vocab_size=TEXT_SYMBOLS)
+    assert isinstance(model, FSNModel)
+    config = model.config
+    base, code = preset("transformer-1m", TEXT_SYMBOLS), preset("transformer-1m", CODE_SYMBOLS)
+    assert isinstance(base, TransformerConfig) and isinstance(code, TransformerConfig)
+    with torch.device("meta"):
+        transformer = Transformer(base)
+    layer: Any = model.layers[0]
+    kernel = layer.kernel.coefficients()
+    present, successor = (float(kernel[name].detach()[0, 0, 0]) for name in ("w0", "w1"))
+    alpha = float(layer.attention_bound.alpha.detach())
+    dropout = "differs: the paper lists 0.1 for both models; measured here, none is better for the FSN"
+    return [
+        setting("FSN: layers", 4, len(model.layers)),
+        setting("FSN: phases per token k", 176, config.k),
+        setting("FSN: hidden multiplier of SwiGLU", 2, (config.hidden or 2 * config.k) / config.k),
+        setting("FSN: harmonics N", 3, config.coupling.harmonics),
+        setting("FSN: first harmonic of the present field at the start", 0.18, present),
+        setting("FSN: first harmonic of the successor field at the start", 0.82, successor),
+        setting("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise),
+        setting("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi)),
+        setting("FSN: dropout", 0.1, config.dropout, dropout),
+        setting("Transformer: layers", 4, len(transformer.layers)),
+        setting("Transformer: width on text", 120, base.width),
+        setting("Transformer: width on code", 124, code.width),
+        setting("Transformer: heads", 1, base.heads),
+        setting("Transformer: hidden multiplier of SwiGLU", 4, (base.hidden or 4 * base.width) / base.width),
+        setting("Transformer: dropout", 0.1, base.dropout, "on the SwiGLU output"),
+    ]
+
+
+def recipe_rows(b: Bench) -> list[Row]:
+    """The shared block of the table, from the recipe's defaults."""
+    recipe = Recipe()
+    symbols = compute("symbols of the text", stated(205), lambda: float(b.corpus("text").vocab_size), ".4g")
+    return [
+        setting("AdamW: weight decay", 0.01, recipe.weight_decay),
+        setting("AdamW: β₁", 0.9, recipe.beta1),
+        setting("AdamW: β₂", 0.999, recipe.beta2),
+        setting("learning rate, constant", 1e-3, recipe.lr),
+        setting("gradient clip, global norm", 1.0, recipe.clip),
+        setting("batch", 64, recipe.batch_size),
+        setting("window length", 256, recipe.length, "512 in the long-context arm"),
+        setting("training stride", 64, recipe.train_stride),
+        setting("evaluation stride", 128, recipe.eval_stride),
+        symbols,
+        setting("symbols of the code", 97, len(data.CODE_SYMBOLS)),
+        setting("epochs, main budget", 30, FSN.epochs),
+        setting("epochs, convergence tier", 50, FSN_CONVERGED.epochs),
+        setting("seeds of the FSN on text", 5, len(FSN.seeds)),
+        setting("seeds of the converged transformer bar", 5, len(TRANSFORMER_CONVERGED.seeds)),
+    ]
+
+
+@item("configuration", "Configuration of the main runs", "Table 3")
+def configuration(b: Bench) -> Result:
+    """The resolved configuration, read off models that were built and off the recipe's defaults. Needs no run."""
+    settings = sorted({str(run.config["recipe"].get("precision")) for run in b.library.runs})
+    notes = ["The paper trains in float32 on one A100-class GPU without compilation."]
+    notes += [f"Runs found here were trained in {', '.join(settings)}."] if settings else []
+    return Result(rows=grouped("Models", model_rows()) + grouped("Recipe", recipe_rows(b)), notes=notes)
+
+
+# -- the init ramp -----------------------------------------------------------------------------------------
+
+SEEDS = (0, 1, 2)
+WINDOWS = 16
+
+
+def ramps(b: Bench) -> list[tuple[float, float]]:
+    """RMS of the raw feed-forward output in the first and last layer of a fresh model, per seed."""
+    corpus = b.corpus("text")
+    windows = Windows(corpus.train, 256, 256)
+    tokens = windows.gather(torch.arange(min(WINDOWS, len(windows))))[:, :-1]
+    found = []
+    for seed in SEEDS:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = build("fsn-nophase-1m", vocab_size=corpus.vocab_size)
+        with evaluating(model), record(model, "layers.*.feedforward.raw") as points:
+            model(tokens)
+        last = len(model.layers) - 1  # type: ignore[arg-type]
+        raw = (points[f"layers.{i}.feedforward.raw"].double() for i in (0, last))
+        first_rms, last_rms = (one.pow(2).mean().sqrt().item() for one in raw)
+        found.append((first_rms, last_rms))
+    return found
+
+
+def growth(b: Bench) -> SeedSummary:
+    """Last layer over first layer."""
+    return seed_summary([last / first for first, last in b.memo("ramp", lambda: ramps(b))])
+
+
+@item("init-ramp", "The init ramp", "Section 2.4")
+def init_ramp(b: Bench) -> Result:
+    """Scale of the feed-forward block's raw output through depth at initialization. Needs a text, no run."""
+
+    def layer(index: int) -> SeedSummary:
+        return seed_summary([pair[index] for pair in b.memo("ramp", lambda: ramps(b))])
+
+    raw = "RMS of the raw feed-forward output, {} layer"
+    rows = [
+        compute(raw.format("first"), cite("init_ramp", "layer0"), lambda: layer(0), ".6f"),
+        compute(raw.format("last"), cite("init_ramp", "layer3"), lambda: layer(1), ".6f"),
+        compute("growth from first to last layer", macro("rmsRamp"), lambda: growth(b), ".1f"),
+    ]
+    note = (
+        "The paper's text speaks of the state the block reads; a note in its source gives these values "
+        "for the block's raw output, which is what is measured here: fsn-nophase-1m, untrained, seeds "
+        f"{', '.join(map(str, SEEDS))}, {WINDOWS} windows of 255 tokens of "
+        f"{b.library.corpus_name('text')}."
+    )
+    return Result(rows=rows, notes=[note])
+
+
+# -- claims ------------------------------------------------------------------------------------------------
+
+
+def totals_to_the_digit(b: Bench) -> Found:
+    stated = parameter_totals()
+    found = {key: total(f"{key[0]}-{key[1]}", key[2]) for key in stated}
+    same = sum(found[key] == stated[key] for key in found)
+    return same == len(found), f"{same} of {len(found)} totals are the paper's to the digit"
+
+
+def kernel_below_one_percent(b: Bench) -> Found:
+    found = kernel_share()
+    return found < 1.0, f"{found:.2f} percent"
+
+
+def within_four_percent(b: Bench) -> Found:
+    found = [100 * (total("fsn-1m", v) / total("transformer-1m", v) - 1) for v in (205, 97)]
+    fine = max(map(abs, found)) < 4 and found[0] * found[1] < 0
+    return fine, f"{listed(found, lambda v: signed(v, 2))} percent (text, code)"
+
+
+def mean_field_matches(b: Bench) -> Found:
+    found = mean_field_mismatch()
+    return found < 0.1, f"{found:.3f} percent off"
+
+
+def periodic_is_larger(b: Bench) -> Found:
+    found = torus_factor()
+    return 2.5 <= found <= 3.5, f"{found:.2f} times"
+
+
+def ramp_is_33(b: Bench) -> Found:
+    found = growth(b)
+    return 25 <= found.mean <= 41, f"{found.mean:.1f} times"
+
+
+def after_two(b: Bench, need: Need) -> float:
+    """Seed-0 loss at epoch two."""
+    return mean(b, need.seed(0), 2)
+
+
+def delay_matters_most(b: Bench) -> Found:
+    fsn, real = after_two(b, FSN_EARLY), after_two(b, NO_PHASES_EARLY)
+    delay = after_two(b, NO_DELAY) - fsn
+    others = [real - fsn, after_two(b, TORUS) - real, after_two(b, MEAN_FIELD_EARLY) - fsn]
+    return delay > max(others), f"{signed(delay)} against {listed(others, signed)}"
+
+
+def lead_closes(b: Bench) -> Found:
+    early = mean(b, NO_PHASES_EARLY, 2) - mean(b, FSN_EARLY, 2)
+    late = mean(b, NO_PHASES) - mean(b, FSN.seed(0, 1, 2))
+    evidence = f"{signed(early)} at epoch {b.epoch(2)}, {signed(late)} at {b.epoch(30)}"
+    return early > 0 and late < early, evidence
+
+
+def noise_acts_early(b: Bench) -> Found:
+    gaps = [mean(b, LEAN, e) - mean(b, FSN.seed(0).after(11), e) for e in (2, 11)]
+    return abs(gaps[0]) > abs(gaps[1]), f"{listed(gaps, signed)} (epochs {b.epoch(2)} and {b.epoch(11)})"
+
+
+def periodic_third_of_gap(b: Bench) -> Found:
+    penalty = after_two(b, TORUS) - after_two(b, NO_PHASES_EARLY)
+    whole = after_two(b, MEAN_FIELD_EARLY) - after_two(b, FSN_EARLY)
+    return penalty > whole / 3, f"{signed(penalty)} of {signed(whole)}"
+
+
+def mean_field_recovers(b: Bench) -> Found:
+    none, mf, swiglu = (mean(b, need) for need in (NO_FEEDFORWARD, MEAN_FIELD.seed(0), FSN.seed(0)))
+    share = (none - mf) / (none - swiglu) if none != swiglu else math.nan
+    evidence = f"{bits(none)} without, {bits(mf)} mean field, {bits(swiglu)} SwiGLU: {share:.0%}"
+    return none > swiglu and share > 0.5, evidence
+
+
+def bound_is_essential(b: Bench) -> Found:
+    run = b.run(NO_BOUND)
+    if diverged_at(run) is not None:
+        return diverged_at(run) == 1, f"not finite in epoch {diverged_at(run)}"
+    loss, guessing = epoch_value(finished_epochs(run)[0], "valid_bits"), math.log2(vocabulary_of(run) or 2)
+    return loss > guessing, f"{loss:.2f} bits at epoch 1; guessing has {guessing:.2f}"
+
+
+# fmt: off
+CLAIMS = (
+    Claim("parameter-totals", "Section 2.5",
+          "The realized parameter counts of both models on text and code, and of the 8M rung.",
+          (), totals_to_the_digit, "sfnParams xfParams sfnCodeParams xfCodeParams paramImbalance"),
+    Claim("kernel-below-one-percent", "Section 2.5", "The kernel's coefficients are below one percent of the total.",
+          (), kernel_below_one_percent),
+    Claim("counts-within-four-percent", "Section 4.1",
+          "Realized counts of the main pairs differ by under four percent, in directions that vary by corpus.",
+          (), within_four_percent),
+    Claim("mean-field-matches-block", "Section 2.4",
+          "The mean-field block has the parameter count of the SwiGLU block to within a tenth of a percent.",
+          (), mean_field_matches),
+    Claim("periodic-block-is-larger", "Section 2.4",
+          "The periodic-input block has roughly three times the parameters of the block it replaces.",
+          (), periodic_is_larger),
+    Claim("init-ramp", "Section 2.4",
+          "At initialization the scale grows by a factor of roughly 33 from the first layer to the last (25 to 41).",
+          (), ramp_is_33, "rmsRamp"),
+    Claim("delay-matters-most", "Sections 3.3 and 5",
+          "Removing the delay is the largest single subtraction at epoch two (phases, periodic input, feed-forward).",
+          (NO_DELAY, FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0), TORUS, MEAN_FIELD_EARLY), delay_matters_most,
+          "ablNoSuccDelta"),
+    Claim("delay-helps", "Section 5", "Without the delay, harmonics alone, the loss at epoch two is higher.",
+          (NO_DELAY, FSN_EARLY.seed(0)), lambda b: beyond(after_two(b, NO_DELAY) - after_two(b, FSN_EARLY))),
+    Claim("phases-help-early", "Section 5", "Early in training the static phases help: lower seed mean at epoch two.",
+          (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY, 2), mean(b, NO_PHASES_EARLY, 2))),
+    Claim("phases-lead-closes", "Section 5", "The lead of the phases closes by thirty epochs.",
+          (FSN_EARLY, NO_PHASES_EARLY, FSN.seed(0, 1, 2), NO_PHASES), lead_closes),
+    Claim("noise-acts-early", "Section 2.3",
+          "The effect of the noisy start concentrates early: the lean model's gap is larger at epoch two than at "
+          "eleven.", (LEAN, FSN.seed(0).after(11)), noise_acts_early),
+    Claim("periodic-input-costs", "Section 2.4",
+          "Restricting the SwiGLU's input to periodic functions of the state costs loss at epoch two.",
+          (TORUS, NO_PHASES_EARLY.seed(0)),
+          lambda b: beyond(after_two(b, TORUS) - after_two(b, NO_PHASES_EARLY)), "torusSwigluPenalty"),
+    Claim("periodic-input-third-of-gap", "Section 2.4",
+          "That penalty is more than a third of the mean-field gap at the same checkpoint.",
+          (TORUS, NO_PHASES_EARLY.seed(0), MEAN_FIELD_EARLY, FSN_EARLY.seed(0)), periodic_third_of_gap),
+    Claim("mean-field-recovers-most", "Section 2.4",
+          "The mean field recovers most of the SwiGLU block's contribution (against a stack without any block).",
+          (MEAN_FIELD.seed(0), FSN.seed(0), NO_FEEDFORWARD), mean_field_recovers),
+    Claim("winding-register-helps", "Appendix A",
+          "The winding register has lower validation loss than the plain mean-field row.",
+          (WINDING, MEAN_FIELD), lambda b: below(mean(b, WINDING), mean(b, MEAN_FIELD))),
+    Claim("bound-is-essential", "Appendix A",
+          "Without the bound the run diverges within the first epoch (not finite, or worse than guessing).",
+          (NO_BOUND,), bound_is_essential, "bndNoneEpOne"),
+)
