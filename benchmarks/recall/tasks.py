@@ -261,8 +261,9 @@ def languages(vocab: int = 20, length: int = 512, train: int = 5_000, test: int 
         make,
         (train, test),
         f"{SEQ_ICL} src/dataloaders/dfa.py, configs/dataset/icl_dfa.yaml",
-        "equal in distribution, not by tokens: the source minimises every automaton first, which changes neither the "
-        "language nor the chance of a word; rows are cut at 512 symbols; at most 64 epochs instead of 200, no dropout",
+        "equal in distribution, not by tokens: symbols are numbered differently, and the source minimises every "
+        "automaton, which changes neither the language nor the chance of a word; rows are cut at 512 symbols; at most "
+        "64 epochs instead of 200, no dropout",
         score="legal",
         batch=32,
         rates=(5e-4, 2e-3),
