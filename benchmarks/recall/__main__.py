@@ -189,9 +189,9 @@ def execute(
         }
         for i, ended in enumerate(as_completed(waiting)):
             cell = waiting[ended]
-            error = ended.exception()
-            if error is not None:
-                print(f"{cell.name} failed: {error}", file=sys.stderr)
+            failure = ended.exception()
+            if failure is not None:
+                print(f"{cell.name} failed: {failure}", file=sys.stderr)
                 continue
             note(done, cell, ended.result(), i + 1, len(todo))
     return done

@@ -84,7 +84,7 @@ class Learner(nn.Module):
             size["width"] = width
         self.model = fsn.build(f"{family}-1m", vocab_size=vocab, **size)
         if family.startswith("transformer"):
-            for index, layer in enumerate(self.model.layers):  # type: ignore[arg-type, var-annotated]
+            for index, layer in enumerate(self.model.layers):  # type: ignore[arg-type]
                 if not feedforward:
                     layer.feedforward, layer.feedforward_norm = NoFeedForward(), nn.Identity()
                 if name in OTHERS:

@@ -346,7 +346,8 @@ def fuzzy(
         splits = {}
         for name, n in (("train", train), ("test", test)):
             rows = [fuzzy_row(vocab, length, longest, name == "train", draw) for _ in range(n)]
-            splits[name] = Split(*(np.array(part, np.int64) for part in zip(*rows, strict=True)))
+            tokens, targets = (np.array(part, np.int64) for part in zip(*rows, strict=True))
+            splits[name] = Split(tokens, targets)
         return splits
 
     return Task(
@@ -453,7 +454,8 @@ class Strings:
 
     def packed(self, task: str, context: int, shortest: int, longest: int) -> tuple[str, list[int]]:
         """Examples one after the other until the context is full; the last may be cut, and is not asked for."""
-        text, asked = "", []
+        text = ""
+        asked: list[int] = []
         while len(text) < context:
             example, given = self.example(task, int(self.letters.randint(shortest, longest + 1)))
             if len(text) + len(example) > context:
@@ -472,7 +474,8 @@ def encoded(texts: list[str], asked: list[list[int]]) -> Split:
 
 def string_rows(task: str, n: int, length: int, strings: Strings) -> Split:
     """One example a row, all of one length, filled up with ``*``; the closing point is not asked for."""
-    texts, asked = [], []
+    texts: list[str] = []
+    asked: list[list[int]] = []
     for _ in range(n):
         text, given = strings.example(task, int(strings.letters.randint(length, length + 1)))
         texts.append(text)

@@ -66,7 +66,8 @@ def rows_of(split: Split, device: torch.device) -> Rows:
     if split.legal is not None:
         legal = torch.from_numpy(np.take_along_axis(split.legal, places[..., None], 1)).to(device)
     arrays = (split.tokens, places, targets)
-    return Rows(*(torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays), legal)
+    tokens, places_, targets_ = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays)
+    return Rows(tokens, places_, targets_, legal)
 
 
 def load(task: Task, seed: int, folder: Path) -> dict[str, Split]:
@@ -74,7 +75,7 @@ def load(task: Task, seed: int, folder: Path) -> dict[str, Split]:
     path = folder / f"{task.name}-v{task.vocab}-n{task.rows[0]}-{task.rows[1]}-s{seed}.npz"
     if not path.exists():
         splits = task.make(seed)
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, split in splits.items():
             arrays[f"{name}/tokens"] = split.tokens.astype(np.int16)
             arrays[f"{name}/targets"] = split.targets.astype(np.int16)
@@ -126,7 +127,8 @@ class Step:
         self.optimizer = torch.optim.AdamW(learner.parameters(), weight_decay=weight_decay, **options)
         self.index = torch.zeros(batch, dtype=torch.int64, device=device)
         self.loss = torch.zeros((), device=device)
-        self.steps, self.graph, self.gpu = 0, None, gpu
+        self.steps, self.gpu = 0, gpu
+        self.graph: torch.cuda.CUDAGraph | None = None
         self.note = "eager"
 
     def _body(self) -> None:
@@ -196,7 +198,7 @@ def train(
     every = max(1, min(epoch, 200, steps // 8))
     step = Step(learner, parts["train"], batch, task.weight_decay)
     order = np.random.default_rng(cell.seed)
-    history = []
+    history: list[dict[str, Any]] = []
     shuffled = torch.empty(0)
     began, losses, found = time.perf_counter(), torch.zeros((), device=device), 0.0
     for done in range(1, steps + 1):
