@@ -1,0 +1,3 @@
+"""Recall on tests that others wrote: small models, synthetic tasks, one table. ``python -m benchmarks.recall``"""
+
+from __future__ import annotations

@@ -1,0 +1,215 @@
+"""Recall: generators against their sources, answers only where a query stands, a grid that goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.recall import __main__ as command
+from benchmarks.recall import models, report, tasks, train
+from benchmarks.recall.tasks import IGNORED, Split
+
+CPU = torch.device("cpu")
+
+
+def digest(split: Split) -> str:
+    parts = (np.ascontiguousarray(part, np.int64).tobytes() for part in (split.tokens, split.targets))
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+# Hashes of what the sources' own code gives for these seeds, at the commits that tasks.py names.
+FROM_THE_SOURCES = {
+    "mqar, empty": (lambda: tasks.mqar_rows(50, 512, 64, 4, "empty", 5), "8c33ff8a0ee23302"),
+    "mqar, random": (lambda: tasks.mqar_rows(50, 512, 64, 4, "random", 5), "86fb2deb5d5f268d"),
+    "fuzzy, train": (lambda: tasks.fuzzy(train=20, test=20).make(7)["train"], "8bec4d8a00c81cf1"),
+    "fuzzy, test": (lambda: tasks.fuzzy(train=20, test=20).make(7)["test"], "3c354528276b32e2"),
+    "selective, train": (
+        lambda: tasks.selective_copying(train=20, test=20).make(7)["train"],
+        "3a6c76f6b667c0d9",
+    ),
+    "selective, test": (
+        lambda: tasks.selective_copying(train=20, test=20).make(7)["test"],
+        "4c996c8da94bc2c3",
+    ),
+    "induction, train": (lambda: tasks.induction(16, 32, 200, 50).make(3)["train"], "86bf4d6d43bf4742"),
+    "induction, test": (lambda: tasks.induction(16, 32, 200, 50).make(3)["test"], "97d888c48358d6f2"),
+    "copy, train": (lambda: tasks.repeat("copy", train=20, test=2).make(11)["train"], "f8dec18cb4ec0459"),
+    "suffix, train": (
+        lambda: tasks.repeat("suffix-ngram", train=20, test=2).make(11)["train"],
+        "21d972bce7568b35",
+    ),
+    "copy, test": (lambda: tasks.string_rows("copy", 20, 50, tasks.Strings(11)), "98eac917214ca93c"),
+    "suffix, test": (
+        lambda: tasks.string_rows("suffix-ngram", 20, 50, tasks.Strings(11)),
+        "ee503b89cd2bc0ee",
+    ),
+    "duplicate, test": (
+        lambda: tasks.string_rows("duplicate-ngram", 20, 50, tasks.Strings(11)),
+        "9ed45e307b84e5df",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROM_THE_SOURCES)
+def test_tokens_are_those_of_the_source(name: str) -> None:
+    make, expected = FROM_THE_SOURCES[name]
+    assert digest(make()) == expected
+
+
+def test_a_language_row_is_made_of_words_of_its_automaton() -> None:
+    split = tasks.language_rows(30, 20, 1000, np.random.default_rng(0))
+    assert split.legal is not None
+    asked = split.targets != IGNORED
+    legal = np.take_along_axis(split.legal, np.where(asked, split.targets, 0)[..., None], 2)[..., 0]
+    assert legal[asked].all() and (split.targets[asked] < 18).all()
+    choices = split.legal.sum(-1)[asked]
+    assert choices.min() >= 1 and choices.max() == 3  # one to three moves from every state
+    words = (split.tokens == 19).sum(1) + 1
+    assert words.min() >= 10 and words.max() <= 19
+
+
+def test_every_task_of_the_grid_states_source_and_difference() -> None:
+    for task in tasks.tasks().values():
+        assert "@" in task.source and ".py" in task.source and task.differs
+    assert {name for name in tasks.tasks() if name.startswith("mqar")} >= {
+        f"mqar-{length}-{pairs}{fillers}"
+        for length, pairs in ((64, 4), (128, 8), (256, 16), (512, 64))
+        for fillers in ("", "-random")
+    }
+    assert tasks.tasks()["mqar-512-64"].rates == pytest.approx((1e-4, 4.6416e-4, 2.15443e-3, 1e-2), rel=1e-4)
+
+
+def test_queries_are_found_and_short_rows_filled_up() -> None:
+    targets = np.array([[IGNORED, 5, IGNORED, 6], [IGNORED, IGNORED, 7, IGNORED]])
+    rows = train.rows_of(Split(np.zeros((2, 4), np.int64), targets), CPU)
+    assert rows.places.tolist() == [[1, 3], [2, 0]]
+    assert rows.targets.tolist() == [[5, 6], [7, IGNORED]]
+
+
+@pytest.mark.parametrize("name", models.names(CPU))
+def test_answers_are_the_models_logits_at_the_queries(name: str) -> None:
+    torch.manual_seed(0)
+    learner = models.Learner(name, 11, 8, 2, feedforward=True)
+    tokens, places = torch.randint(11, (3, 9)), torch.randint(9, (3, 2))
+    whole = learner.model(tokens)
+    there = whole.gather(1, places[..., None].expand(-1, -1, 11))
+    torch.testing.assert_close(learner.answers(tokens, places), there)
+
+
+@pytest.mark.parametrize("name", models.names(CPU))
+def test_without_feedforward_block_only_attention_is_left(name: str) -> None:
+    bare = models.Learner(name, 11, 8, 1, feedforward=False)
+    assert not [key for key in dict(bare.named_parameters()) if "feedforward" in key]
+    assert bare.parameter_count() < models.Learner(name, 11, 8, 1, feedforward=True).parameter_count()
+
+
+def test_the_state_is_counted_in_a_real_cache() -> None:
+    assert models.Learner("transformer", 11, 8, 2, False).state_size(16, CPU) == 2 * 16 * 8 * 2
+    one = models.Learner("fsn", 11, 8, 1, False)
+    assert one.state_size(32, CPU) == 2 * one.state_size(16, CPU) > 0
+
+
+def test_accuracy_by_symbols_and_by_rows() -> None:
+    class Parrot(models.Learner):
+        def answers(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.one_hot(tokens.gather(1, places), 11).float()
+
+    parrot = Parrot("transformer", 11, 8, 1, False)
+    tokens = np.array([[1, 2, 3], [4, 5, 6]])
+    targets = np.array([[1, 2, IGNORED], [4, 9, 6]])
+    rows = train.rows_of(Split(tokens, targets), CPU)
+    assert train.accuracy(parrot, rows, "symbols", 1) == pytest.approx(4 / 5)
+    assert train.accuracy(parrot, rows, "rows", 1) == pytest.approx(1 / 2)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A grid of one tiny task with two learning rates."""
+    task = tasks.mqar(24, 16, 2, "random", train=64, test=16, batch=16, epochs=2, rates=(1e-3, 1e-2))
+    found = {task.name: task}
+    for module in (command, report):
+        monkeypatch.setattr(module, "tasks", lambda: found)
+    return [
+        "--device", "cpu", "--out", str(tmp_path / "out"), "--data", str(tmp_path / "data"), "--seeds", "0", "1",
+        "--models", "fsn", "transformer", "--layers", "1", "--widths", "8", "--tasks", task.name,
+    ]  # fmt: skip
+
+
+def test_a_grid_is_written_once_and_gone_on_with(
+    tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command.main(tiny) == 0
+    cells = sorted((tmp_path / "out" / "cells").glob("*.json"))
+    assert len(cells) == 2 * 2 + 2  # two models at two rates on the first seed, at one on the second
+    found = json.loads(cells[0].read_text())
+    assert found["history"][-1]["step"] == 8 and found["environment"]["packages"]["torch"]
+    assert found["cell"]["seed"] == 0 and found["parameters"] > 0
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "| fsn | 1 |" in table and "multiquery_ar.py" in table
+    assert (tmp_path / "out" / "figure.png").stat().st_size > 0
+
+    def no_more(*_: object) -> None:
+        raise AssertionError("a finished cell is trained again")
+
+    monkeypatch.setattr(train, "train", no_more)
+    assert command.main(tiny) == 0
+    cells[0].unlink()
+    with pytest.raises(AssertionError):
+        command.main(tiny)
+
+
+def test_what_there_was_no_time_for_is_named(tiny: list[str], tmp_path: Path) -> None:
+    assert command.main([*tiny, "--minutes", "1e-9"]) == 0
+    assert not (tmp_path / "out" / "table.md").exists()
+    command.main([*tiny, "--seeds", "0"])
+    command.main([*tiny, "--minutes", "1e-9"])
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "Left out (2 cells)" in table and "_s1" in table
+
+
+def test_the_other_seeds_take_the_rate_that_did_best() -> None:
+    def cell(rate: float, seed: int) -> train.Cell:
+        return train.Cell("t", "fsn", 1, 8, rate, seed)
+
+    def result(rate: float, accuracy: float) -> dict[str, object]:
+        key = {"task": "t", "model": "fsn", "layers": 1, "width": 8, "rate": rate, "seed": 0}
+        return {"cell": key, "accuracy": {"test": accuracy}, "history": [{"step": 5}]}
+
+    found = {"a": result(1e-3, 0.4), "b": result(1e-2, 0.9)}
+    rest = [cell(rate, seed) for rate in (1e-3, 1e-2) for seed in (1, 2)]
+    assert command.later(rest, found, 0) == [cell(1e-2, 1), cell(1e-2, 2)]
+
+
+@pytest.mark.parametrize("wrong", [["--models", "fns"], ["--tasks", "mqr"]])
+def test_a_wrong_name_is_one_sentence(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--out", str(tmp_path), "--device", "cpu", *wrong]) == 2
+    said = capsys.readouterr().err
+    assert wrong[1] in said and "choose of" in said and "Traceback" not in said
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", models.names(torch.device("cuda")) if torch.cuda.is_available() else ["fsn"])
+def test_a_captured_step_trains_like_an_eager_one(name: str) -> None:
+    device = torch.device("cuda")
+    task = tasks.mqar(64, 64, 4, "random", train=256, test=16)
+    rows = train.rows_of(task.make(0)["train"], device)
+    losses = []
+    for captured in (True, False):
+        torch.manual_seed(0)
+        learner = models.Learner(name, 64, 64, 1, False).to(device)
+        step = train.Step(learner, rows, 64, 0.1)
+        step.steps = 0 if captured else -100
+        seen = []
+        for i in range(12):
+            step(torch.arange(64, device=device) + 64 * (i % 4), 1e-3)
+            seen.append(float(step.loss))
+        assert (step.graph is not None) == captured
+        losses.append(seen)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
