@@ -10,7 +10,7 @@ STYLES = {"training": "-", "evaluation": "--", "floor of training": ":"}
 
 def draw(results: dict[str, Any], path: Path) -> list[Path]:
     """Write ``path`` with the suffixes .svg and .png: training solid, evaluation dashed, the floor dotted."""
-    from fsn.measure.plots.style import MARKERS, colours, new_figure, save, styled
+    from fsn.measure.style import MARKERS, colours, new_figure, save_figure, styled
 
     rows = [row for row in results["rows"] if "training" in row]
     sizes = list(dict.fromkeys(row["size"] for row in rows))
@@ -48,4 +48,4 @@ def draw(results: dict[str, Any], path: Path) -> list[Path]:
         grid.flat[0].set_ylabel(f"ms a step of {tokens:,} symbols")
         handles, labels = grid.flat[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right center", handlelength=1.8, labelspacing=0.4)
-    return save(figure, path)
+    return save_figure(figure, path)

@@ -37,7 +37,7 @@ COMMANDS: dict[str, Command] = {
     "eval": Command("fsn.train.commands", "evaluate", "validation or test loss of a run"),
     "generate": Command("fsn.train.commands", "generate", "let a trained model continue a text"),
     "inspect": Command(
-        "fsn.measure.command", "inspect", "look inside a run: coupling, copies, fields, states"
+        "fsn.report.inspection", "inspect", "look inside a run: coupling, copies, fields, states"
     ),
     "sweep": Command("fsn.train.commands", "sweep", "carry out a list of runs"),
     "reproduce": Command(

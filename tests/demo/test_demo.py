@@ -16,19 +16,17 @@ import pytest
 
 from fsn.cli import main
 from fsn.data import load
-from fsn.demo import make_plan, train_all
-from fsn.demo.findings import LINE, repeated_line
-from fsn.demo.grown import SENTENCE, grown
-from fsn.demo.plan import matched_width, steps_for
-from fsn.demo.story import build_page
-from fsn.demo.training import Standing, standing
+from fsn.demo.findings import LINE, SENTENCE, full_size, line_for
+from fsn.demo.page import build_page
+from fsn.demo.plan import LONGEST, SHORTEST, exercise_text, fresh_passage, make_plan, matched_width, steps_for
+from fsn.demo.training import Standing, standing, train_all
 from fsn.errors import UserError
 from fsn.models import TransformerConfig, count_parameters
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
 
 STEPS = 6
-SECTIONS = ("idea", "exercise", "attention", "results", "depth", "kernel", "grown", "samples", "on")
+SECTIONS = ("idea", "exercise", "attention", "results", "depth", "kernel", "full-size", "samples", "on")
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("fsn", "kuramoto", "transformer")
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
@@ -182,6 +180,21 @@ def test_standing_of_a_run(demo: Demo, text: Path, tmp_path: Path) -> None:
     assert "bits" in standing(done).words()
 
 
+# -- the exercise -----------------------------------------------------------------------------------------
+
+
+def test_the_exercise_repeats_every_passage() -> None:
+    text = exercise_text(passages=200)
+    assert text == exercise_text(passages=200) and text.islower()
+    rest, passages = text, 0
+    while rest:
+        size = next(n for n in range(SHORTEST, LONGEST + 1) if rest[:n] == rest[n : 2 * n])
+        assert len(set(rest[:size])) == size, "no letter twice within a passage"
+        rest, passages = rest[2 * size :], passages + 1
+    assert passages == 200
+    assert len(fresh_passage()) == LONGEST and fresh_passage() not in exercise_text()
+
+
 # -- the page ----------------------------------------------------------------------------------------------
 
 
@@ -204,7 +217,7 @@ def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> Non
         assert f"{model['parameters']:,}" in html
         assert len(model["train"]) >= 2 and model["valid"][-1][0] == STEPS
     for model in demo.data["exercise"]["models"]:
-        assert f"{model['copied_bits']:.2f} bits for" in html
+        assert model["copied_bits"] > 0 and model["new_bits"] > 0
 
 
 def test_the_page_needs_nothing_else(demo: Demo) -> None:
@@ -232,8 +245,9 @@ def test_depth_and_attention_add_up(demo: Demo) -> None:
         assert snippet["text"][: snippet["period"]] * 2 == snippet["text"]
         for shown in snippet["models"].values():
             assert len(shown["bits"]) == length - 1
-            for layer in shown["layers"]:
-                weights = [(byte / 255) ** 2 for byte in base64.b64decode(layer["weights"])]
+            assert len(shown["maps"]) == len(shown["looks"])
+            for bytes_ in shown["maps"]:
+                weights = [(byte / 255) ** 2 for byte in base64.b64decode(bytes_)]
                 assert len(weights) == length**2
                 for t in (0, length // 2, length - 1):
                     row = weights[t * length : (t + 1) * length]
@@ -245,7 +259,7 @@ def test_a_text_without_these_letters_brings_its_own_line(tmp_path: Path) -> Non
     path = tmp_path / "numbers.txt"
     path.write_text("".join(f"{n} {n * n}\n" for n in range(900)), encoding="utf-8")
     corpus = load(path)
-    line = repeated_line(corpus, 128)
+    line = line_for(corpus, 128)
     assert line != LINE and 0 < len(line) <= 64
     assert corpus.decode(corpus.valid[: len(line)]) == line
 
@@ -257,7 +271,7 @@ def test_what_a_model_writes_cannot_break_the_page(demo: Demo) -> None:
 
 
 def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
-    found = demo.data["grown"]
+    found = demo.data["full_size"]
     for model in found["models"]:
         run = load_run(ROOT / "results" / f"{model['key']}-1m-seed0")
         assert model["bits"] == run.epochs[29]["valid_bits"]
@@ -271,35 +285,28 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"], "it copies"
     assert shown["cut"]["second"] > 0.8 * shown["cut"]["first"], "and with that field gone it does not"
     assert shown["cut"]["first"] < 1.2 * shown["fsn"]["first"], "though it still knows its language"
-    looks = found["snippet"]["looks"]
-    at = {
-        key: dict(zip(looks["offsets"], one["weights"], strict=True)) for key, one in looks["models"].items()
-    }
+    best = {key: max(enumerate(shown[key]["looks"], 1), key=lambda one: max(one[1])) for key in MODELS}
+    at = {key: dict(zip(shown[key]["offsets"], weights, strict=True)) for key, (_, weights) in best.items()}
     assert at["fsn"][0] > 0.1 > 0.01 > at["fsn"][1], "the FSN looks at the place"
     assert at["transformer"][1] > 0.2 > 0.05 > at["transformer"][0], "the transformer looks past it"
-    assert {key: one["layer"] for key, one in looks["models"].items()} == {
-        "fsn": 4,
-        "kuramoto": 4,
-        "transformer": 3,
-    }
+    assert {key: layer for key, (layer, _) in best.items()} == {"fsn": 4, "kuramoto": 4, "transformer": 3}
     assert shown["kuramoto"]["second"] > 1.3 * shown["fsn"]["second"], "Kuramoto attention copies worse"
-    assert "on what came next" in demo.html and "the same place" in " ".join(demo.printed.split())
-    assert f"{found['models'][0]['bits']:.4f} bits per character" in demo.html
-    assert "FSN at full size" in demo.printed and "no longer copy" in " ".join(demo.printed.split())
+    assert f"FSN {found['models'][0]['bits']:.4f}" in demo.html
+    assert f"after epoch {epoch}, in" in demo.html and "FSN at full size" in demo.printed
 
 
 def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Path) -> None:
-    assert grown(tmp_path / "nowhere") is None
+    assert full_size(tmp_path / "nowhere") is None
     shutil.copytree(ROOT / "results" / "fsn-1m-seed0", tmp_path / "fsn")
-    assert grown(tmp_path) is None, "an FSN alone has nothing to stand beside"
+    shutil.copytree(ROOT / "results" / "fsn-1m-dropout-seed0", tmp_path / "another")
+    assert full_size(tmp_path) is None, "an FSN alone has nothing to stand beside"
     shutil.copytree(ROOT / "results" / "transformer-1m-seed0", tmp_path / "transformer")
-    two = grown(tmp_path)
+    two = full_size(tmp_path)
     assert two is not None and [model["key"] for model in two["models"]] == ["fsn", "transformer"]
-    page = build_page(demo.data | {"grown": two})
-    assert "The same two, grown up" in page and "The same three, grown up" in demo.html
-    html = build_page(demo.data | {"grown": None})
-    assert 'id="grown"' not in html and all(
-        f'<section id="{name}">' in html for name in SECTIONS if name != "grown"
+    assert "Kuramoto 1." in demo.html and "Kuramoto 1." not in build_page(demo.data | {"full_size": two})
+    html = build_page(demo.data | {"full_size": None})
+    assert 'id="full-size"' not in html and all(
+        f'<section id="{name}">' in html for name in SECTIONS if name != "full-size"
     )
 
 
@@ -313,13 +320,14 @@ const set = (id, value) => {
 };
 const press = (id, value) => document.querySelector(`#${id} [data-value="${value}"]`).click();
 const seen = {};
-const harmonics = document.getElementById("kernel-harmonics");
-seen.start = [harmonics.value, harmonics.max];
-const curve = () => document.querySelector('#kernel-successor path[data-series="learnt"]').getAttribute("d");
+const boxes = () => [...document.querySelectorAll("#kernel-harmonics input")];
+seen.start = boxes().map((box) => box.checked);
+const curve = () => document.querySelector('#kernel-successor path[data-series="this layer"]').getAttribute("d");
 seen.curves = [curve()];
-set("kernel-harmonics", 1); seen.curves.push(curve());
-set("kernel-layer", 1); seen.curves.push(curve());
-press("kernel-act", "exercise"); seen.curves.push(curve());
+boxes()[1].click(); seen.curves.push(curve());
+set("kernel-layer", 2); seen.curves.push(curve());
+set("kernel-angle", 4); seen.curves.push(curve());
+press("kernel-choice", "letters"); seen.curves.push(curve());
 const attended = () => document.getElementById("attention-text").innerHTML;
 const says = () => document.getElementById("attention-says").textContent;
 const look = () => [attended(), says()].join();
@@ -337,8 +345,8 @@ const bars = () => document.querySelectorAll("#depths rect[data-series]").length
 seen.bars = [bars()];
 press("depth-view", "margin"); seen.bars.push(bars());
 seen.tape = [...document.querySelectorAll(".tape")].map((e) => e.textContent);
-seen.back = document.querySelectorAll("#grown-looks rect[data-series]").length;
-seen.twice = document.querySelectorAll("#grown-strips .chars i").length;
+seen.back = document.querySelectorAll("#full-looks rect[data-series]").length;
+seen.twice = document.querySelectorAll("#full-strips .chars i").length;
 seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
 seen.sizes = [...document.querySelectorAll(".chart svg.plot")].map((e) => e.getBoundingClientRect().width);
 return seen;
@@ -351,8 +359,8 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     seen = visit(demo.page, PROBE, tmp_path, width)
     assert not seen.console, "nothing is logged, least of all an error"
     value = seen.value
-    assert value["start"][0] == value["start"][1], "all harmonics are shown at first"
-    assert len(set(value["curves"])) == 4, "the sliders move the curve"
+    assert value["start"] == [True] * 3, "all harmonics are shown at first"
+    assert len(set(value["curves"])) == 5, "the sliders and boxes move the curve"
     assert len(set(value["looks"])) == 5, "another character, text, model or layer: another row of attention"
     assert "bits" in value["says"] and value["axisMoved"]
     assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"

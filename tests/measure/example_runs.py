@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from fsn.data import Windows
 from fsn.train.run import Run
 
 SYMBOLS = bytes(range(205)).hex()
@@ -47,3 +51,8 @@ def made_up_run(
         for i, loss in enumerate(losses)
     ]
     return Run(Path(name), config, rows)
+
+
+def windows_from(rows: np.ndarray) -> Windows:
+    """Windows already cut (n, T), end to end in one text."""
+    return Windows(torch.from_numpy(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1], rows.shape[1])

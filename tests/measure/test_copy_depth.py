@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from fsn.data import Corpus, Windows
 from fsn.errors import UserError
 from fsn.measure import copy_depth as cd
+from tests.measure.example_runs import windows_from
 
 
 def brute_force(window: list[int]) -> tuple[list[int], list[int]]:
@@ -32,11 +34,11 @@ def brute_force(window: list[int]) -> tuple[list[int], list[int]]:
 
 
 def assert_equal_to_brute_force(windows: np.ndarray) -> None:
-    match, distance = cd.longest_matches(windows, chunk=3)
+    match, distance = cd.longest_matches(windows_from(windows), chunk=3)
     expected = [brute_force(row.tolist()) for row in windows]
     np.testing.assert_array_equal(match, [m for m, _ in expected])
     np.testing.assert_array_equal(distance, [d for _, d in expected])
-    depth = cd.label_windows(windows).depth
+    depth = cd.label(windows_from(windows)).depth
     np.testing.assert_array_equal(depth, [[min(max(m - 1, 0), 32) for m in row] for row, _ in expected])
 
 
@@ -77,10 +79,10 @@ def test_full_size_adversarial_windows() -> None:
     ]
     windows = np.array(rows, np.uint8)
     assert_equal_to_brute_force(windows)
-    match, distance = cd.longest_matches(windows)
+    match, distance = cd.longest_matches(windows_from(windows))
     assert match[0, -1] == 255 and distance[0, -1] == 1
     assert match[1].max() == 0 and distance[1].max() == 0
-    assert cd.label_windows(windows).depth[0].max() == cd.CAP
+    assert cd.label(windows_from(windows)).depth[0].max() == cd.CAP
 
 
 def test_windows_longer_than_256() -> None:
@@ -91,22 +93,11 @@ def test_windows_longer_than_256() -> None:
 
 def test_depth_by_hand() -> None:
     #        a b c x a b c: the last c continues "ab" seen before, so its depth is 2
-    labels = cd.label_windows(np.array([[0, 1, 2, 9, 0, 1, 2]], np.uint8))
+    labels = cd.label(windows_from(np.array([[0, 1, 2, 9, 0, 1, 2]], np.uint8)))
     assert labels.depth.tolist() == [[0, 0, 0, 0, 1, 2]]
     assert labels.match.tolist() == [[0, 0, 0, 1, 2, 3]]
     assert labels.distance.tolist() == [[0, 0, 0, 4, 4, 4]]
     assert labels.share(at_least=2) == pytest.approx(1 / 6)
-
-
-def test_windows_and_their_count() -> None:
-    tokens = torch.arange(10, dtype=torch.uint8)
-    windows = cd.windows_of(tokens, length=4, stride=3)
-    assert windows.tolist() == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
-    assert len(cd.windows_of(np.zeros(5_000_000, np.uint8))) == 39_061  # the paper's validation windows
-    with pytest.raises(UserError, match="longer split"):
-        cd.windows_of(tokens, length=11)
-    with pytest.raises(UserError, match="stride"):
-        cd.windows_of(tokens, length=4, stride=0)
 
 
 def test_slices_and_battery() -> None:
@@ -114,7 +105,7 @@ def test_slices_and_battery() -> None:
     tokens = rng.integers(0, 40, 6000).astype(np.uint8)
     tokens[4000:4060] = tokens[3900:3960]  # a long copy late in the text
     tokens[5000:5040] = tokens[4940:4980]
-    labels = cd.label_split(tokens, length=256, stride=128)
+    labels = cd.label(Windows(torch.from_numpy(tokens), 256, 128))
     battery = cd.battery(labels, standard=8, enriched=4)
     assert battery.windows[:8].tolist() == list(range(8)) and battery.enriched.sum() == 4
     assert (np.diff(battery.windows) > 0).all() and battery.windows[8] >= 8
@@ -141,39 +132,41 @@ def test_bins_cover_every_depth_once() -> None:
 
 
 def test_cache_is_used_repaired_and_keyed(tmp_path, monkeypatch) -> None:
-    tokens = torch.randint(0, 3, (2000,), dtype=torch.uint8)
-    first = cd.label_split(tokens, 64, 32, "abc", tmp_path)
-    (file,) = tmp_path.iterdir()
+    def corpus(data: bytes, name: str = "tiny") -> Corpus:
+        return Corpus.from_bytes(name, data)
+
+    text = bytes(np.random.default_rng(0).integers(97, 100, 40_000).tolist())
+    folder = tmp_path / "copy-depth"
+    first = cd.label_corpus(corpus(text), "valid", 64, 32, tmp_path)
+    (file,) = folder.iterdir()
     calls = []
     original = cd.longest_matches
     monkeypatch.setattr(cd, "longest_matches", lambda *a, **k: calls.append(1) or original(*a, **k))
-    again = cd.label_split(tokens, 64, 32, "abc", tmp_path)
+    again = cd.label_corpus(corpus(text), "valid", 64, 32, tmp_path)
     assert not calls
     np.testing.assert_array_equal(first.match, again.match)
     np.testing.assert_array_equal(first.distance, again.distance)
     file.write_bytes(file.read_bytes()[:100])  # a damaged file is made again, not trusted
-    np.testing.assert_array_equal(cd.label_split(tokens, 64, 32, "abc", tmp_path).match, first.match)
+    np.testing.assert_array_equal(cd.label_corpus(corpus(text), "valid", 64, 32, tmp_path).match, first.match)
     assert len(calls) == 1
     for change in (
-        (tokens, 64, 16, "abc"),
-        (tokens, 32, 32, "abc"),
-        (tokens, 64, 32, "xyz"),
-        (tokens.flip(0), 64, 32, "abc"),
+        (corpus(text), "valid", 64, 16),
+        (corpus(text), "valid", 32, 32),
+        (corpus(text), "test", 64, 32),
+        (corpus(text[::-1]), "valid", 64, 32),
     ):
-        cd.label_split(*change, tmp_path)
-    assert len(calls) == 5 and len(list(tmp_path.iterdir())) == 5
+        cd.label_corpus(*change, tmp_path)
+    assert len(calls) == 5 and len(list(folder.iterdir())) == 5
 
 
 def test_a_cache_that_cannot_be_written_does_not_stop_anyone(tmp_path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    labels = cd.label_split(torch.zeros(300, dtype=torch.uint8), 64, 32, "abc", blocked / "cache")
+    labels = cd.label_corpus(Corpus.from_bytes("a", b"ab" * 4000), length=64, stride=32, cache=blocked / "c")
     assert labels.depth.max() == 32
 
 
 def test_labels_of_a_corpus_live_in_its_cache(tmp_path) -> None:
-    from fsn.data import Corpus
-
     corpus = Corpus.from_bytes("tiny", bytes(range(97, 123)) * 400)
     labels = cd.label_corpus(corpus, length=64, stride=64, cache=tmp_path)
     assert labels.depth.shape == ((520 - 64) // 64 + 1, 63)
@@ -197,7 +190,8 @@ def test_the_papers_counts_on_enwik8() -> None:
     tokens = enwik8_validation()
     if tokens is None:
         pytest.skip("enwik8 is not in the cache; set FSN_ENWIK8 to the raw file to run this")
-    labels = cd.label_split(tokens)
+    labels = cd.label(Windows(torch.from_numpy(tokens), 256, 128))
+    assert labels.depth.shape == (39_061, 255), "the paper's validation windows"
     battery = cd.battery(labels)
     assert battery.counts(slices="standard") == [208_035, 30_832, 15_979, 5_019, 823, 432]
     assert battery.counts(slices="enriched")[4:] == [6_875, 13_325]

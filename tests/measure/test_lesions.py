@@ -10,7 +10,8 @@ import torch
 
 from fsn.errors import UserError
 from fsn.measure import lesions
-from fsn.measure.copy_depth import Battery, battery, label_windows
+from fsn.measure.copy_depth import Battery, battery, label
+from tests.measure.example_runs import windows_from
 from tests.small import FSN_FAMILIES, random_tokens, small
 
 
@@ -46,15 +47,15 @@ def test_what_is_taken_out_is_the_fields_coefficients_and_comes_back(family: str
     assert torch.equal(model(tokens), whole)
 
 
-def repeated(length: int = 24) -> tuple[np.ndarray, Battery]:
+def repeated(length: int = 24) -> tuple[torch.Tensor, Battery]:
     """Windows of which the second half repeats the first, and others that do not."""
     rng = np.random.default_rng(0)
     halves = rng.integers(0, 13, (8, length // 2))
     windows = np.concatenate([np.concatenate([halves, halves], 1), rng.integers(0, 13, (8, length))]).astype(
         np.uint8
     )
-    text = windows.reshape(-1)
-    return text, battery(label_windows(windows, stride=length), standard=10, enriched=4)
+    cut = windows_from(windows)
+    return cut.tokens, battery(label(cut), standard=10, enriched=4)
 
 
 def test_the_table_is_the_difference_of_losses_by_depth() -> None:
@@ -64,7 +65,7 @@ def test_the_table_is_the_difference_of_losses_by_depth() -> None:
     assert [(r["field"], r["layer"], r["depth"]) for r in table.rows] == [
         (f, y, d) for f in ("present", "successor") for y in (1, 2) for d in ("0–3", "4–32")
     ]
-    windows = torch.from_numpy(text.reshape(-1, 24)[labelled.windows].astype(np.int64))
+    windows = text.reshape(-1, 24)[torch.from_numpy(labelled.windows)].long()
     inside = labelled.mask((4, 32))
 
     def bits() -> float:
@@ -97,14 +98,14 @@ def test_a_field_that_does_nothing_costs_nothing_and_an_empty_bin_has_no_number(
 
 def test_a_sample_keeps_both_slices_and_their_order() -> None:
     _, labelled = repeated()
-    few = lesions.sample(labelled, standard=4, enriched=2)
+    few = labelled.sample(standard=4, enriched=2)
     assert few.enriched.tolist() == [False] * 4 + [True] * 2
     assert few.windows[:4].tolist() == [0, 3, 6, 9] and set(few.windows[4:]) <= set(labelled.windows[10:])
     for row, window in enumerate(few.windows):
         where = labelled.windows.tolist().index(window)
         assert np.array_equal(few.depth[row], labelled.depth[where])
         assert np.array_equal(few.distance[row], labelled.distance[where])
-    everything = lesions.sample(labelled, standard=99, enriched=99)
+    everything = labelled.sample(standard=99, enriched=99)
     assert np.array_equal(everything.windows, labelled.windows)
 
 

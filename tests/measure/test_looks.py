@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import fsn
 from fsn.errors import UserError
-from fsn.measure import Looks, Table, look, per_token_losses, said_again, stacked
+from fsn.measure import Looks, Table, look, repeated, stacked, token_losses
+from tests.measure.example_runs import windows_from
 from tests.small import ALL_FAMILIES, random_tokens, small
 
 
 def test_a_passage_something_else_and_the_passage_again() -> None:
     text = torch.arange(1000) % 251
-    windows, period = said_again(text, length=50, count=7)
+    windows, period = repeated(text, length=50, count=7)
     assert windows.shape == (7, 50) and period == 30
     assert torch.equal(windows[:, :20], windows[:, 30:])
     starts = windows[:, 0]
     assert starts[0] == 0 and windows[-1, period - 1] == text[-1], "from one end of the text to the other"
     assert all(torch.equal(w[:30], text[s : s + 30]) for w, s in zip(windows[:2], starts, strict=False))
     with pytest.raises(UserError, match="too short"):
-        said_again(text, length=19, count=1)
+        repeated(text, length=19, count=1)
     with pytest.raises(UserError, match="takes 60"):
-        said_again(text[:59], length=100, count=1)
+        repeated(text[:59], length=100, count=1)
 
 
 @pytest.mark.parametrize("family", ["fsn", "transformer"])
 def test_attention_is_found_where_it_was_put(family: str) -> None:
     """Layer one looks at what came next, layer two half at the same place and half at the one before it."""
     model = small(family)
-    windows, period = said_again(torch.randint(13, (300,), generator=torch.Generator().manual_seed(0)), 40, 5)
+    windows, period = repeated(torch.randint(13, (300,), generator=torch.Generator().manual_seed(0)), 40, 5)
 
     def at(*shares: tuple[int, float]):
         def put(weights: Tensor) -> Tensor:
@@ -55,9 +57,9 @@ def test_attention_is_found_where_it_was_put(family: str) -> None:
 def test_losses_of_both_sayings_and_weights_of_every_family(family: str) -> None:
     model = small(family)
     text = random_tokens(model, length=400)[0]
-    windows, period = said_again(text, 40, 20)
+    windows, period = repeated(text, 40, 20)
     seen = look(model, windows, period, family)
-    losses = per_token_losses(model, windows.numpy())
+    losses = token_losses(model, windows_from(windows.numpy()))
     assert seen.first == pytest.approx(losses[:, 4:15].mean(), rel=1e-5)
     assert seen.second == pytest.approx(losses[:, 28:].mean(), rel=1e-5)
     with torch.no_grad(), fsn.record(model, "layers.*.attention") as points:
@@ -71,7 +73,7 @@ def test_losses_of_both_sayings_and_weights_of_every_family(family: str) -> None
 
 def test_heads_are_averaged() -> None:
     model = small("transformer", heads=2)
-    windows, period = said_again(random_tokens(model, length=100)[0], 40, 3)
+    windows, period = repeated(random_tokens(model, length=100)[0], 40, 3)
     seen = look(model, windows, period, "two heads")
     with torch.no_grad(), fsn.record(model, "layers.*.attention") as points:
         model(windows[:, :-1])
@@ -100,21 +102,21 @@ def test_tables_are_stacked(looks: Looks) -> None:
     assert both.formats["note"] == "s"
 
 
-def test_the_figure_has_a_panel_for_each_layer_and_names_what_stands_out(looks: Looks) -> None:
+def test_the_figure_has_a_panel_for_each_layer_that_looks_back_and_names_what_stands_out(
+    looks: Looks,
+) -> None:
     pytest.importorskip("matplotlib")
-    from fsn.measure import plots
+    from fsn.measure import draw_looks
 
-    figure = plots.looks([looks, Looks("other", (-1, 0, 1), looks.weights[:1] / 100, 2.0, 1.9)])
-    panels = figure.axes
-    assert [axes.get_visible() for axes in panels] == [True, True, True, False]
-    assert [bar.get_height() for bar in panels[1].patches] == [0.0, 0.02, 0.3]
+    faint = Looks("other", (-1, 0, 1), np.array([[0.0, 0.0, 0.0], [0.0, 0.001, 0.0]]), 2.0, 1.9)
+    figure = draw_looks([looks, faint])
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    titles = [axes.get_title() for axes in panels]
+    assert titles == ["FSN, layer 1", "FSN, layer 2", "other, layer 2"], "no panel without a bar"
+    assert [bar.get_height() for bar in panels[1].patches[:3]] == [0.0, 0.02, 0.3]
     assert [text.get_text() for text in panels[1].texts] == ["30 %"], "small ones are not named"
-    assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2", "", ""]
-    assert panels[0].get_ylabel() == "FSN" and panels[2].get_ylabel() == "other"
 
 
 @pytest.fixture
 def looks() -> Looks:
-    import numpy as np
-
     return Looks("FSN", (-1, 0, 1), np.array([[0.0, 0.1, 0.0], [0.0, 0.02, 0.3]]), 2.0, 1.0)

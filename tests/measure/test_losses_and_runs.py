@@ -11,9 +11,9 @@ import pytest
 import torch
 import yaml
 
-from fsn.data import Corpus
+from fsn.data import Corpus, Windows
 from fsn.errors import UserError
-from fsn.measure import copy_depth, losses, margins, runs
+from fsn.measure import copy_depth, losses, runs
 from fsn.train import Recipe, Run, train
 from tests.measure.example_runs import made_up_run
 from tests.small import small
@@ -28,23 +28,22 @@ def text(length: int = 700, symbols: int = 13) -> torch.Tensor:
 def test_losses_are_the_models_own_in_bits(family: str) -> None:
     model = small(family).float()
     tokens = text()
-    found = losses.per_token_losses(model, tokens, length=32, stride=16, batch_size=5)
-    windows = torch.from_numpy(copy_depth.windows_of(tokens, 32, 16).astype(np.int64))
+    cut = Windows(tokens, 32, 16)
+    found = losses.token_losses(model, cut)
+    windows = cut.gather(torch.arange(len(cut)))
     assert found.shape == (len(windows), 31) and found.dtype == np.float32
     with torch.no_grad():
         logits = model(windows[:, :-1])
     expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), windows[:, 1:], reduction="none")
     np.testing.assert_allclose(found, expected.numpy() / math.log(2), rtol=2e-5, atol=2e-5)
-    picked = losses.per_token_losses(model, tokens, windows=np.array([7, 2]), length=32, stride=16)
+    picked = losses.token_losses(model, cut, np.array([7, 2]))
     np.testing.assert_allclose(picked, found[[7, 2]], rtol=1e-5, atol=1e-5)
-    cut = losses.per_token_losses(model, copy_depth.windows_of(tokens, 32, 16)[:3])
-    np.testing.assert_allclose(cut, found[:3], rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_is_off_and_the_mode_is_put_back() -> None:
     model = small("transformer", dropout=0.5).float().train()
-    one = losses.per_token_losses(model, text(), length=32, stride=64)
-    two = losses.per_token_losses(model, text(), length=32, stride=64)
+    one = losses.token_losses(model, Windows(text(), 32, 64))
+    two = losses.token_losses(model, Windows(text(), 32, 64))
     np.testing.assert_array_equal(one, two)
     assert model.training and all(parameter.grad is None for parameter in model.parameters())
 
@@ -53,21 +52,25 @@ def test_from_text_to_margins() -> None:
     """The whole instrument on small models: labels, battery, losses, margins, recombination."""
     tokens = text(3000)
     tokens[1500:1560] = tokens[1400:1460]
-    labels = copy_depth.label_split(tokens, length=128, stride=64)
+    labels = copy_depth.label(Windows(tokens, 128, 64))
     battery = copy_depth.battery(labels, standard=16, enriched=4)
     assert battery.counts()[-1] > 0
     ours = losses.battery_losses(small("fsn").float(), tokens, battery)
     theirs = losses.battery_losses(small("transformer").float(), tokens, battery)
-    table = margins.margin_table({"fsn": ours}, theirs, battery, slices="standard", resamples=50)
-    assert margins.recombined(table, "fsn") == pytest.approx(ours[:16].mean(dtype=np.float64), abs=1e-9)
+    table = copy_depth.margin_table({"fsn": ours}, theirs, battery, slices="standard", resamples=50)
+    whole = np.average(
+        [row["loss"] for row in table.rows if row["tokens"]],
+        weights=[row["tokens"] for row in table.rows if row["tokens"]],
+    )
+    assert whole == pytest.approx(ours[:16].mean(dtype=np.float64), abs=1e-9), "the bins add up"
 
 
 def test_windows_and_symbols_that_do_not_fit() -> None:
     model = small("fsn").float()
     with pytest.raises(UserError, match="42"):
-        losses.per_token_losses(model, text(), windows=np.array([42]), length=32, stride=32)
+        losses.token_losses(model, Windows(text(), 32, 32), np.array([42]))
     with pytest.raises(UserError, match="13 symbols"):
-        losses.per_token_losses(model, text(symbols=20), length=32, stride=32)
+        losses.token_losses(model, Windows(text(symbols=20), 32, 32))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +105,7 @@ def test_losses_of_a_run_are_kept(trained, tmp_path: Path, monkeypatch) -> None:
 
 def test_a_run_is_measured_on_its_own_corpus(trained, tmp_path: Path) -> None:
     corpus, (run, _) = trained
-    battery = copy_depth.battery(copy_depth.label_split(corpus.valid, 32, 32), 8, 4)
+    battery = copy_depth.battery(copy_depth.label(Windows(corpus.valid, 32, 32)), 8, 4)
     another = Corpus.from_bytes("another", bytes(range(97, 110)) * 100)
     with pytest.raises(UserError, match="trained on tiny"):
         losses.run_losses(run, another, battery, cache=tmp_path)
@@ -127,7 +130,7 @@ def lines(*epochs: int) -> str:
 def test_good_folders_load(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name, lines(1, 2)) for name in ("a", "b")]
     loaded = runs.load_runs(folders)
-    assert [runs.run_name(run) for run in loaded] == ["a", "b"] and len(loaded[0].epochs) == 2
+    assert [run.name for run in loaded] == ["a", "b"] and len(loaded[0].epochs) == 2
     assert runs.vocabulary_of(loaded[0]) == 205
 
 

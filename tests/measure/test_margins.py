@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
+from fsn.data import Windows
 from fsn.errors import UserError
-from fsn.measure import bootstrap, margins
-from fsn.measure.copy_depth import BINS, EARLY_BINS, Battery, battery, label_split
+from fsn.measure import bootstrap, copy_depth
+from fsn.measure.copy_depth import BINS, EARLY_BINS, Battery, battery, label
+from fsn.measure.tables import Table
+
+
+def recombined(margins: Table, run: str, column: str = "loss") -> float:
+    """The token-weighted mean over the bins of one run."""
+    rows = [row for row in margins.where(run=run).rows if row["tokens"]]
+    tokens = np.array([row["tokens"] for row in rows], dtype=np.float64)
+    return float(np.array([row[column] for row in rows]) @ tokens / tokens.sum())
 
 
 def clustered(
@@ -78,9 +88,9 @@ def test_position_bootstrap_agrees_with_scipy() -> None:
 def test_resampling_is_exact_where_nothing_varies_and_blockwise(monkeypatch) -> None:
     same = np.full((9, 5), 0.25)
     interval = bootstrap.cluster_bootstrap(same, np.ones_like(same, bool), resamples=50)
-    assert (interval.value, interval.low, interval.high) == (0.25, 0.25, 0.25) and interval.excludes_zero
+    assert (interval.value, interval.low, interval.high) == (0.25, 0.25, 0.25)
     nothing = bootstrap.cluster_bootstrap(same, np.zeros_like(same, bool))
-    assert np.isnan(nothing.value) and not nothing.excludes_zero
+    assert np.isnan(nothing.value) and np.isnan(nothing.low)
     assert np.isnan(bootstrap.position_bootstrap(np.empty(0)).value)
     counts = bootstrap.resample_counts(7, 100, np.random.default_rng(0))
     assert counts.shape == (100, 7) and (counts.sum(axis=1) == 7).all()
@@ -106,7 +116,7 @@ def sample() -> tuple[Battery, dict[str, np.ndarray], list[np.ndarray]]:
     for start in rng.integers(500, 39_000, 60):
         span = int(rng.integers(10, 60))
         tokens[start : start + span] = tokens[start - 100 : start - 100 + span]
-    found = battery(label_split(tokens), standard=200, enriched=40)
+    found = battery(label(Windows(torch.from_numpy(tokens), 256, 128)), standard=200, enriched=40)
     shape = found.depth.shape
     base = [rng.gamma(2.0, 1.0, shape).astype(np.float32) for _ in range(3)]
     runs = {
@@ -118,7 +128,7 @@ def sample() -> tuple[Battery, dict[str, np.ndarray], list[np.ndarray]]:
 
 def test_margins_by_hand_and_recombination(sample) -> None:
     found, runs, references = sample
-    table = margins.margin_table(runs, references, found, resamples=200)
+    table = copy_depth.margin_table(runs, references, found, resamples=200)
     mean = np.mean([r.astype(np.float64) for r in references], axis=0)
     for edges, row in zip(BINS, table.where(run="s1").rows, strict=True):
         rows = slice(None) if edges[0] >= 16 else ~found.enriched
@@ -134,29 +144,31 @@ def test_margins_by_hand_and_recombination(sample) -> None:
             ("enriched", found.enriched),
             ("both", slice(None)),
         ):
-            part = margins.margin_table({"s0": runs["s0"]}, references[0], found, bins, slices, resamples=10)
+            part = copy_depth.margin_table(
+                {"s0": runs["s0"]}, references[0], found, bins, slices, resamples=10
+            )
             total = runs["s0"][rows].mean(dtype=np.float64)
-            assert margins.recombined(part, "s0") == pytest.approx(total, abs=1e-9)
+            assert recombined(part, "s0") == pytest.approx(total, abs=1e-9)
             difference = (runs["s0"].astype(np.float64) - references[0])[rows].mean()
-            assert margins.recombined(part, "s0", "margin") == pytest.approx(difference, abs=1e-9)
+            assert recombined(part, "s0", "margin") == pytest.approx(difference, abs=1e-9)
 
 
 def test_families_are_seed_means_with_extremes(sample) -> None:
     found, runs, references = sample
-    table = margins.margin_table(runs, references[0], found, resamples=20)
-    families = margins.family_table(table, {"FSN": list(runs)})
+    table = copy_depth.margin_table(runs, references[0], found, resamples=20)
+    families = copy_depth.family_table(table, {"FSN": list(runs)})
     row = families.where(bin="8–15").rows[0]
     cells = [table.where(run=name, bin="8–15").rows[0]["margin"] for name in runs]
     assert row["mean"] == pytest.approx(np.mean(cells)) and row["std"] == pytest.approx(np.std(cells, ddof=1))
     assert (row["min"], row["max"], row["seeds"]) == (min(cells), max(cells), 3)
     assert "−" not in families.to_markdown() and families.to_csv().startswith("family,bin,")
     with pytest.raises(UserError, match="no row"):
-        margins.family_table(table, {"FSN": ["s9"]})
+        copy_depth.family_table(table, {"FSN": ["s9"]})
 
 
 def test_curve_and_depth_by_distance(sample) -> None:
     found, runs, references = sample
-    curve = margins.depth_curve(list(runs.values()), references[0], found, resamples=100)
+    curve = copy_depth.depth_curve(list(runs.values()), references[0], found, resamples=100)
     assert curve.depth.tolist() == list(range(33))
     difference = np.mean([r.astype(np.float64) for r in runs.values()], axis=0) - references[0]
     deepest = found.depth == 32
@@ -166,7 +178,7 @@ def test_curve_and_depth_by_distance(sample) -> None:
     assert curve.tokens[3] == shallow.sum() and len(curve.table()) == 33
     held = curve.tokens > 1
     assert (curve.low[held] <= curve.margin[held]).all() and (curve.margin[held] <= curve.high[held]).all()
-    table = margins.depth_distance_table(list(runs.values()), references[0], found, resamples=20)
+    table = copy_depth.depth_distance_table(list(runs.values()), references[0], found, resamples=20)
     matched = sum(table.where(bin="24–32").column("tokens"))
     assert matched == found.mask((24, 32)).sum()  # every deep target has a distance
     unmatched = (found.distance == 0) & found.mask((0, 1))
@@ -176,6 +188,6 @@ def test_curve_and_depth_by_distance(sample) -> None:
 def test_runs_measured_on_other_windows_are_refused(sample) -> None:
     found, runs, references = sample
     with pytest.raises(UserError, match="battery"):
-        margins.margin_table({"s0": runs["s0"][:10]}, references[0], found)
+        copy_depth.margin_table({"s0": runs["s0"][:10]}, references[0], found)
     with pytest.raises(UserError, match="different windows"):
-        margins.margin_table(runs, [references[0], references[1][:5]], found)
+        copy_depth.margin_table(runs, [references[0], references[1][:5]], found)

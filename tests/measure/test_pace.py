@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsn.measure import efficiency, pace, wallclock
+from fsn.measure import runs, training
 from fsn.train.run import Run
 from tests.measure.example_runs import made_up_run
 
@@ -25,11 +25,11 @@ def shared(name: str, seconds: list[float], losses: list[float]) -> Run:
 
 def test_held_up_epochs_are_those_clearly_slower_than_the_median() -> None:
     run = shared("f", [250.0, 300.0, 100.0, 100.0, 110.0, 112.0, 100.0, 90.0, 99.0], [1.7] * 9)
-    assert pace.held_up(run) == [1, 2, 6]
-    assert pace.median_epoch(run) == pytest.approx(100.0)
-    ends = pace.steady_seconds(run)
+    assert runs.held_up(run) == [1, 2, 6]
+    assert runs.median_epoch(run) == pytest.approx(100.0)
+    ends = runs.steady_seconds(run)
     assert ends[:4] == pytest.approx([100.0, 200.0, 300.0, 400.0]) and ends[-1] == pytest.approx(899.0)
-    note = pace.pace_note(run)
+    note = runs.pace_note(run)
     assert note is not None and note.startswith(
         "f: epochs 1 to 2, 6 took over 1.11 times its median epoch (100.0 s)"
     )
@@ -37,11 +37,11 @@ def test_held_up_epochs_are_those_clearly_slower_than_the_median() -> None:
 
 def test_a_run_alone_on_its_device_is_left_as_it_is() -> None:
     run = made_up_run("f", [1.8, 1.7, 1.6])
-    assert pace.held_up(run) == [] and pace.pace_notes([run]) == []
-    assert pace.steady_seconds(run) == pytest.approx([100.0, 200.0, 300.0])
-    plain, steady = (wallclock.curve_of(run, steady=s) for s in (False, True))
+    assert runs.held_up(run) == [] and runs.pace_notes([run]) == []
+    assert runs.steady_seconds(run) == pytest.approx([100.0, 200.0, 300.0])
+    plain, steady = (training.curve_of(run, steady=s) for s in (False, True))
     assert steady.seconds.tolist() == pytest.approx(plain.seconds.tolist())
-    assert efficiency.measure_efficiency(run, steady=True) == efficiency.measure_efficiency(run)
+    assert training.measure_efficiency(run, steady=True) == training.measure_efficiency(run)
 
 
 def test_time_to_target_without_the_hold_up() -> None:
@@ -49,25 +49,23 @@ def test_time_to_target_without_the_hold_up() -> None:
     run = shared("f", [400.0, 100.0, 100.0, 100.0], [1.8, 1.6, 1.59, 1.58])
     reference = shared("t", [50.0, 50.0, 50.0], [1.8, 1.7, 1.65])
     measured, steady = (
-        wallclock.time_to_target([run], [reference], budget=3, steady=s).against_mean[0].ratio
+        training.time_to_target([run], [reference], budget=3, steady=s).against_mean[0].ratio
         for s in (False, True)
     )
     assert measured == pytest.approx(500 / 150) and steady == pytest.approx(200 / 150)
-    assert wallclock.time_to_target([run], [reference], 3, steady=True).slowdown == pytest.approx(2.0)
+    assert training.time_to_target([run], [reference], 3, steady=True).slowdown == pytest.approx(2.0)
 
 
 def test_speed_without_the_hold_up_but_memory_of_all() -> None:
     run = shared("f", [400.0, 100.0, 100.0], [1.8, 1.7, 1.6])
-    found = efficiency.measure_efficiency(run, steady=True)
+    found = training.measure_efficiency(run, steady=True)
     assert found.train_tokens_per_s == pytest.approx(1000.0) and found.epoch_s == pytest.approx(100.0)
     assert found.peak_memory_gb == 9.0 and found.epochs == 2
-    assert efficiency.measure_efficiency(run).train_tokens_per_s == pytest.approx((250 + 1000 + 1000) / 3)
+    assert training.measure_efficiency(run).train_tokens_per_s == pytest.approx((250 + 1000 + 1000) / 3)
     late = shared("f", [100.0, 400.0, 100.0, 100.0], [1.8, 1.7, 1.6, 1.5])
-    assert efficiency.measure_efficiency(late, skip=1, steady=True).train_tokens_per_s == pytest.approx(
-        1000.0
-    )
+    assert training.measure_efficiency(late, skip=1, steady=True).train_tokens_per_s == pytest.approx(1000.0)
 
 
 def test_seconds_that_were_not_logged_hold_nobody_up() -> None:
     run = made_up_run("f", [1.8, 1.7], cumulative_s=None)
-    assert pace.held_up(run) == [] and pace.pace_note(run) is None
+    assert runs.held_up(run) == [] and runs.pace_note(run) is None

@@ -15,7 +15,7 @@ from fsn.data import enwik8
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
 from fsn.paper.runs import PAPER, Library, Need, Scale
-from fsn.paper.tokens import store_losses
+from fsn.measure import store_losses
 
 CORPORA: dict[str, dict[str, Any]] = {
     "enwik8": {"name": "enwik8", "sha256": enwik8.HASHES["sha256"], "symbols": bytes(range(205)).hex()},

@@ -17,7 +17,8 @@ from fsn.paper import runs as needs
 from fsn.paper.archive import add_losses, archive_run
 from fsn.paper.rows import display_table
 from fsn.paper.sections import item_named
-from fsn.paper.tokens import FILE, stored_losses
+from fsn.measure import stored_losses
+from fsn.measure.losses import FILE
 from fsn.paper.writing import (
     BEGIN,
     END,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from fsn.measure.plots.style import COLOURS
+from fsn.measure.style import COLOURS
 from fsn.report import embed, escape, page, table
 
 

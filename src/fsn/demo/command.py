@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsn.errors import UserError
-from fsn.io import check_writable, writing
+from ..errors import UserError
+from ..io import check_writable, writing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,12 +43,12 @@ def demo(
         seed: Sets initial values and data order.
         results: Where finished runs of full size lie, as in the repository; the page shows them too.
     """
-    from fsn import data
-    from fsn.demo.findings import measure
-    from fsn.demo.plan import make_plan, steps_for
-    from fsn.demo.story import write_page
-    from fsn.demo.training import cores, train_all
-    from fsn.train.run import check_out, check_outside
+    from .. import data
+    from ..train.run import check_out, check_outside
+    from .findings import measure
+    from .page import write_page
+    from .plan import make_plan, steps_for
+    from .training import cores, train_all
 
     begun = time.monotonic()
     if report.is_dir():
@@ -78,48 +78,42 @@ def demo(
 
 def show(findings: dict[str, Any]) -> None:
     """Print the table and the samples."""
-    from rich import box
     from rich.console import Console
     from rich.panel import Panel
-    from rich.table import Table
     from rich.text import Text
 
-    from fsn.demo import words
-
     console = Console()
-    exercise, depth = findings["exercise"], findings["depth"]
-    table = Table(title=f"Bits per letter: one layer each, {exercise['steps']:,} steps", box=box.SIMPLE_HEAVY)
-    table.add_column("model", no_wrap=True)
-    for heading in ("parameters", "new letters", "copied letters", "tokens/s"):
-        table.add_column(heading, justify="right")
-    _rows(table, exercise["models"], ("new_bits", "copied_bits"))
-    console.print(table)
-    about = findings["about"]
-    table = Table(
-        title=f"Bits per character: {about['corpus']}, {about['steps']:,} steps", box=box.SIMPLE_HEAVY
-    )
-    table.add_column("model", no_wrap=True)
-    for heading in ("parameters", "validation bits", f"depth ≥ {depth['from']}", "tokens/s"):
-        table.add_column(heading, justify="right")
-    _rows(table, findings["models"], ("valid_bits", "copied_bits"))
-    console.print(table)
-    for model in findings["models"]:
-        written = Text(findings["prompt"], style="bold") + Text(model["sample"], style="not bold")
-        console.print(Panel(written, title=f"{model['name']} writes", title_align="left", border_style="dim"))
-    grown = findings["grown"]
-    if grown is not None:
-        written = Text(grown["prompt"], style="bold") + Text(grown["sample"], style="not bold")
-        title = f"FSN at full size ({grown['text']}, trained before) writes"
-        console.print(Panel(written, title=title, title_align="left", border_style="dim"))
-        console.print(words.ends(grown), words.cut(grown), words.where(grown))
+    exercise, about = findings["exercise"], findings["about"]
+    title = f"Bits per letter: one layer each, {exercise['steps']:,} steps"
+    columns = {"new letters": "new_bits", "copied letters": "copied_bits"}
+    console.print(_table(title, exercise["models"], columns))
+    title = f"Bits per character: {about['corpus']}, {about['steps']:,} steps"
+    columns = {"validation bits": "valid_bits", f"depth ≥ {findings['depth']['from']}": "copied_bits"}
+    console.print(_table(title, findings["models"], columns))
+    writers = [(model["name"], findings["prompt"], model["sample"]) for model in findings["models"]]
+    full = findings["full_size"]
+    if full is not None:
+        writers.append((f"FSN at full size ({full['text']}, trained before)", full["prompt"], full["sample"]))
+    for name, prompt, sample in writers:
+        written = Text(prompt, style="bold") + Text(sample, style="not bold")
+        console.print(Panel(written, title=f"{name} writes", title_align="left", border_style="dim"))
 
 
-def _rows(table: Table, models: list[dict[str, Any]], fields: tuple[str, ...]) -> None:
+def _table(title: str, models: list[dict[str, Any]], columns: dict[str, str]) -> Table:
     """A row for each model; the lowest loss of each column is bold."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAVY)
+    table.add_column("model", no_wrap=True)
+    for heading in ("parameters", *columns, "tokens/s"):
+        table.add_column(heading, justify="right")
+    fields = columns.values()
     best = {field: min((m[field] for m in models if m[field] is not None), default=None) for field in fields}
     for model in models:
         cells = [_cell(model[field], best[field]) for field in fields]
         table.add_row(model["name"], f"{model['parameters']:,}", *cells, f"{model['tokens_per_s']:,.0f}")
+    return table
 
 
 def _cell(value: float | None, best: float | None) -> str:

@@ -5,16 +5,18 @@
 - ``models``: the models of the text: size, losses, speed, curves, loss by copy depth and a sample of each
 - ``depth``: the copy-depth bins and how many characters each holds
 - ``margins``: bits against the transformer by bin, with intervals
-- ``kernels``: the coefficients of both FSNs, mean and by coordinate
-- ``grown``: the finished runs of the repository, or null: their curves, a sentence said twice, what the FSN writes
-- ``snippets``: a passage and a line, each twice: bits of every character and the attention of every layer
+- ``kernels``: the coupling of both FSNs
+- ``snippets``: a passage and a line, each repeated: bits of every character and the attention of every layer
+- ``full_size``: finished runs of a million parameters, or null: their curves, a repeated sentence, what the FSN writes
 """
 
 from __future__ import annotations
 
+import base64
 import datetime
 import math
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +25,35 @@ import torch
 from numpy.typing import NDArray
 
 import fsn
-from fsn.data import Corpus
-from fsn.demo.exercise import fresh_passage
-from fsn.demo.grown import grown
-from fsn.demo.inside import read_coefficients, show_snippet
-from fsn.demo.plan import Act, Entry, Plan
-from fsn.demo.training import Runs
-from fsn.errors import UserError
-from fsn.measure import BINS, Battery, battery, battery_losses, label_corpus, label_split, margin_table
-from fsn.measure.copy_depth import CAP, bin_name
-from fsn.models import LanguageModel
-from fsn.models.generate import sample
-from fsn.progress import Bar
-from fsn.train import Run
+
+from ..data import Alphabet, Corpus, Windows
+from ..errors import UserError
+from ..measure import (
+    BINS,
+    Looks,
+    battery,
+    battery_losses,
+    bin_name,
+    coupling_data,
+    curve_of,
+    evaluating,
+    finished_epochs,
+    label,
+    label_corpus,
+    look,
+    margin_table,
+    pace_notes,
+    read_kernel,
+    time_to_target,
+    without_field,
+)
+from ..measure.copy_depth import CAP
+from ..models import LanguageModel, preset
+from ..models.generate import sample
+from ..progress import Bar
+from ..train import Recipe, Run, load_run
+from .plan import Act, Entry, Plan, fresh_passage
+from .training import Runs
 
 LINE = 'zorblat = Quokka(weight=3.7, food="lupin_leaves")\n'
 """Two names that no library has: the second time they can only come from the first."""
@@ -54,29 +72,27 @@ RESAMPLES = 400
 REFERENCE = "transformer"
 
 Losses = NDArray[np.float32]
-Models = dict[str, LanguageModel]
+Models = Mapping[str, LanguageModel]
 
 
 def measure(plan: Plan, runs: Runs, results: Path = Path("results")) -> dict[str, Any]:
     """Everything the page needs; ``results`` is where finished runs of full size may lie."""
     models = {act: {key: run.load_model() for key, run in some.items()} for act, some in runs.items()}
-    exercise, text = models["exercise"], models["text"]
     corpus, length = plan.text.corpus, plan.text.recipe.length
-    passage = 2 * fresh_passage()[: plan.exercise.recipe.length // 2]
-    line = 2 * repeated_line(corpus, length)
+    passage = fresh_passage()[: plan.exercise.recipe.length // 2]
     return {
         "about": _about(plan, runs),
-        "exercise": _exercise(plan.exercise, runs["exercise"], exercise),
-        **_text(plan.text, runs["text"], text),
+        "exercise": _exercise(plan.exercise, runs["exercise"], models["exercise"]),
+        **_text(plan.text, runs["text"], models["text"]),
         "kernels": {
-            "exercise": read_coefficients(exercise["fsn"]),
-            "text": read_coefficients(text["fsn"]),
+            act: coupling_data([read_kernel(some["fsn"], "trained")], coordinates=True)
+            for act, some in models.items()
         },
         "snippets": {
-            "exercise": show_snippet(exercise, plan.exercise.corpus, passage),
-            "text": show_snippet(text, corpus, line),
+            "exercise": snippet(models["exercise"], plan.exercise.corpus.alphabet, passage),
+            "text": snippet(models["text"], corpus.alphabet, line_for(corpus, length)),
         },
-        "grown": grown(results),
+        "full_size": full_size(results),
         "prompt": prompt(corpus),
     }
 
@@ -86,14 +102,13 @@ def prompt(corpus: Corpus) -> str:
     return PROMPT if _has(corpus, PROMPT) else ""
 
 
-def repeated_line(corpus: Corpus, length: int) -> str:
-    """The line that is shown twice: :data:`LINE`, or the beginning of the validation text if the corpus lacks
-    its symbols or a window the room."""
+def line_for(corpus: Corpus, length: int) -> str:
+    """The line that is repeated: :data:`LINE`, or the beginning of the validation text if the corpus lacks its symbols
+    or a window the room."""
     room = length // 2
     if _has(corpus, LINE) and len(LINE) <= room:
         return LINE
-    tokens = corpus.valid[: min(room, len(LINE))]
-    return "".join(chr(corpus.symbols[int(t)]) for t in tokens)
+    return corpus.decode(corpus.valid[: min(room, len(LINE))])
 
 
 def _has(corpus: Corpus, text: str) -> bool:
@@ -104,33 +119,17 @@ def _has(corpus: Corpus, text: str) -> bool:
     return True
 
 
-# -- the exercise ------------------------------------------------------------------------------------------
-
-
 def _exercise(act: Act, runs: dict[str, Run], models: Models) -> dict[str, Any]:
-    """Letters nobody could know against letters that were said before."""
+    """Letters nobody could know against letters that were there before."""
     length = act.recipe.length
-    chosen = battery(label_split(act.corpus.valid, length, length), EXERCISE_WINDOWS, 0)
-    new, copied = chosen.mask((0, 0)), chosen.mask((COPYING_LETTERS, CAP))
+    chosen = battery(label(Windows(act.corpus.valid, length, length)), EXERCISE_WINDOWS, 0)
+    masks = {"new_bits": chosen.mask((0, 0)), "copied_bits": chosen.mask((COPYING_LETTERS, CAP))}
     rows = []
     for entry in act.entries:
-        losses = battery_losses(
-            models[entry.key], act.corpus.valid, chosen, description=f"letters, {entry.name}"
-        )
-        rows.append(
-            _results(entry, runs[entry.key])
-            | {"new_bits": _mean(losses, new), "copied_bits": _mean(losses, copied)}
-        )
-    return {
-        "models": rows,
-        "steps": act.steps,
-        "letters": act.corpus.vocab_size,
-        "guess": math.log2(act.corpus.vocab_size),
-        "from": COPYING_LETTERS,
-    }
-
-
-# -- the text ----------------------------------------------------------------------------------------------
+        losses = battery_losses(models[entry.key], act.corpus.valid, chosen, label=f"letters, {entry.name}")
+        rows.append(_row(entry, runs[entry.key]) | {name: _mean(losses, m) for name, m in masks.items()})
+    letters = act.corpus.vocab_size
+    return {"models": rows, "steps": act.steps, "letters": letters, "guess": math.log2(letters)}
 
 
 def _text(act: Act, runs: dict[str, Run], models: Models) -> dict[str, Any]:
@@ -138,46 +137,40 @@ def _text(act: Act, runs: dict[str, Run], models: Models) -> dict[str, Any]:
     corpus, length = act.corpus, act.recipe.length
     chosen = battery(label_corpus(corpus, "valid", length, STRIDE), STANDARD, ENRICHED)
     losses = {
-        entry.key: battery_losses(
-            models[entry.key], corpus.valid, chosen, description=f"copy depth, {entry.name}"
-        )
+        entry.key: battery_losses(models[entry.key], corpus.valid, chosen, label=f"copy depth, {entry.name}")
         for entry in act.entries
     }
     copied = chosen.mask((COPYING, CAP), "standard")
     rows = []
     with Bar("writing samples", len(act.entries)) as bar:
         for entry in act.entries:
-            row = _results(entry, runs[entry.key])
-            row["copied_bits"] = _mean(losses[entry.key], copied)
-            row["depth"] = [_mean(losses[entry.key], chosen.mask(edges)) for edges in BINS]
-            row["sample"] = sample(
-                models[entry.key],
-                corpus.alphabet,
-                prompt(corpus),
-                symbols=SYMBOLS,
-                temperature=TEMPERATURE,
-                context=length - 1,
-                seed=act.recipe.seed,
-            )
-            rows.append(row)
+            written = _write(models[entry.key], corpus.alphabet, prompt(corpus), SYMBOLS, act.recipe)
+            depth = [_mean(losses[entry.key], chosen.mask(edges)) for edges in BINS]
+            own = {"copied_bits": _mean(losses[entry.key], copied), "depth": depth, "sample": written}
+            rows.append(_row(entry, runs[entry.key]) | own)
             bar.update()
+    others = {key: loss for key, loss in losses.items() if key != REFERENCE}
+    by_bin = margin_table(others, losses[REFERENCE], chosen, resamples=RESAMPLES)
     return {
         "models": rows,
-        "depth": {
-            "bins": [bin_name(edges) for edges in BINS],
-            "tokens": chosen.counts(),
-            "copied_share": float(copied.sum() / (~chosen.enriched).sum() / (length - 1)),
-            "from": COPYING,
+        "depth": {"bins": [bin_name(edges) for edges in BINS], "tokens": chosen.counts(), "from": COPYING},
+        "margins": {
+            key: {name: by_bin.where(run=key).column(name) for name in ("margin", "low", "high")}
+            for key in others
         },
-        "margins": _margins(losses, chosen),
     }
+
+
+def _write(model: LanguageModel, alphabet: Alphabet, start: str, symbols: int, recipe: Recipe) -> str:
+    options = {"temperature": TEMPERATURE, "context": recipe.length - 1, "seed": recipe.seed}
+    return sample(model, alphabet, start, symbols=symbols, **options)
 
 
 def _mean(values: Losses, mask: NDArray[np.bool_]) -> float | None:
     return float(values[mask].mean(dtype=np.float64)) if mask.any() else None
 
 
-def _results(entry: Entry, run: Run) -> dict[str, Any]:
+def _row(entry: Entry, run: Run) -> dict[str, Any]:
     last = run.epochs[-1]
     steps = [line for line in run.metrics if line["kind"] == "step"]
     return {
@@ -191,23 +184,6 @@ def _results(entry: Entry, run: Run) -> dict[str, Any]:
         "valid": [
             [line["step"], round(line["valid_bits"], 4), line["cumulative_s"]] for line in run.validations
         ],
-    }
-
-
-def _margins(losses: dict[str, Losses], chosen: Battery) -> dict[str, Any]:
-    """Bits against the transformer, paired token by token, with 95 % intervals over windows."""
-    others = {key: loss for key, loss in losses.items() if key != REFERENCE}
-    by_bin = margin_table(others, losses[REFERENCE], chosen, resamples=RESAMPLES)
-    copied = margin_table(
-        others, losses[REFERENCE], chosen, ((COPYING, CAP),), slices="standard", resamples=RESAMPLES
-    )
-    names = ("margin", "low", "high")
-    return {
-        key: {
-            "bins": {name: by_bin.where(run=key).column(name) for name in names},
-            "copied": {name: copied.where(run=key).rows[0][name] for name in names},
-        }
-        for key in others
     }
 
 
@@ -231,4 +207,94 @@ def _about(plan: Plan, runs: Runs) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "temperature": TEMPERATURE,
+    }
+
+
+# -- something repeated --------------------------------------------------------------------------------------
+
+
+def snippet(models: Models, alphabet: Alphabet, text: str, maps: bool = True) -> dict[str, Any]:
+    """A text and the same again, through every model: what each character costs, where attention goes."""
+    tokens, period = alphabet.encode(2 * text).long(), len(text)
+    shown = {}
+    for key, model in models.items():
+        seen = look(model, tokens[None], period, key)
+        shown[key] = _bits(seen, period) | {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
+        if maps:
+            with evaluating(model), fsn.record(model, "layers.*.attention") as points:
+                model(tokens[None])
+            shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
+    return {"text": 2 * text, "period": period, "models": shown}
+
+
+def _bits(seen: Looks, period: int) -> dict[str, Any]:
+    """What every character costs, and the means of the first and the second time."""
+    first, second = (float(part.mean()) for part in (seen.bits[: period - 1], seen.bits[period:]))
+    return {"bits": seen.bits.round(3).tolist(), "first": first, "second": second}
+
+
+def attention_map(weights: torch.Tensor) -> str:
+    """One layer's attention (1, T, T) as bytes 255 √A, so that small weights stay visible."""
+    bytes_ = (weights[0].float().clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
+    return base64.b64encode(bytes_.contiguous().numpy().tobytes()).decode()
+
+
+# -- at full size --------------------------------------------------------------------------------------------
+
+SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
+"""Two names that no encyclopedia has: the second time they can only come from the first."""
+FULL_PROMPT = "The Roman Empire "
+FULL_SYMBOLS = 320
+EPOCHS = 30
+FULL_SIZE = {"fsn": "FSN", "kuramoto": "Kuramoto", "transformer": "transformer"}
+
+
+def full_size(results: Path) -> dict[str, Any] | None:
+    """What the page shows of finished runs in ``results``; nothing if FSN and transformer are not both there.
+
+    Nothing is trained. The curves are read from the runs' metrics; a repeated sentence goes through the trained
+    models, and through the FSN once more without the field that should do the copying.
+    """
+    found = {key: run for key in FULL_SIZE if (run := finished(results, f"{key}-1m"))}
+    if not {"fsn", "transformer"} <= found.keys():
+        return None
+    ours = found["fsn"]
+    models = {key: run.load_model("best") for key, run in found.items()}
+    (crossing,) = time_to_target([ours], [found["transformer"]], EPOCHS, steady=True).against_mean
+    shown = snippet(models, ours.alphabet, SENTENCE, maps=False)
+    with without_field(models["fsn"], "successor", ours.model_config.layers - 1):
+        cut = snippet({"cut": models["fsn"]}, ours.alphabet, SENTENCE, maps=False)
+    shown["models"] |= cut["models"]
+    return {
+        "models": [_curve(key, run) for key, run in found.items()],
+        "crossing": {"epoch": crossing.epoch, "ratio": crossing.ratio},
+        "device": str(ours.environment.get("device") or "unknown device"),
+        "even": not pace_notes(found.values()),
+        "text": ours.config["corpus"]["name"],
+        "snippet": shown,
+        "prompt": FULL_PROMPT,
+        "sample": _write(models["fsn"], ours.alphabet, FULL_PROMPT, FULL_SYMBOLS, ours.recipe),
+    }
+
+
+def finished(results: Path, name: str) -> Run | None:
+    """A run in ``results`` of just this preset, seed 0, thirty epochs, with its weights."""
+    for weights in sorted(results.glob("*/best.safetensors")):
+        run = load_run(weights.parent)
+        same = run.model_config == preset(name, run.model_config.vocab_size)
+        if same and run.recipe.seed == 0 and len(finished_epochs(run)) >= EPOCHS:
+            return run
+    return None
+
+
+def _curve(key: str, run: Run) -> dict[str, Any]:
+    curve = curve_of(run, EPOCHS, steady=True)
+    losses = curve.loss.tolist()
+    return {
+        "key": key,
+        "name": FULL_SIZE[key],
+        "bits": losses[-1],
+        "curve": [
+            [round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds.tolist(), losses, strict=True)
+        ],
     }

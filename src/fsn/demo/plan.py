@@ -3,6 +3,13 @@
 First as single layers on an exercise in copying alone, then as small models on real text. Within an act all three see
 the same windows in the same order for the same number of steps. The number of steps is fixed in advance, not by
 a clock, so two runs on one machine give the same numbers.
+
+The exercise is passages of letters in random order, each repeated once:
+
+    qmzfkacwe qmzfkacwe btxhagpokn btxhagpokn …            (without the blanks)
+
+Nothing can be known of a new passage, and everything of its repetition, by a model that finds the letter it has just
+read in the first passage and goes on with what came after it. Lengths vary, so counting does not help.
 """
 
 from __future__ import annotations
@@ -10,18 +17,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import random
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
-from fsn.data import Corpus, Windows
-from fsn.demo.exercise import exercise_text
-from fsn.errors import UserError
-from fsn.io import write_text_atomic
-from fsn.models import TransformerConfig, count_parameters, match_width, preset
-from fsn.train import Recipe
-from fsn.train.sweep import Job
+from ..data import Corpus, Windows
+from ..errors import UserError
+from ..io import write_text_atomic
+from ..models import TransformerConfig, count_parameters, match_width, preset
+from ..train import Recipe
+from ..train.sweep import Job
 
+SHORTEST, LONGEST = 8, 20
+"""Letters of a passage of the exercise."""
+PASSAGES = 40_000
 EXERCISE_STEPS = 400
 EXERCISE_SIZE = {"k": 48, "layers": 1}
 EXERCISE_RECIPE = Recipe(lr=5e-3, batch_size=64, length=64, train_stride=64, eval_stride=128, epochs=1000)
@@ -87,6 +98,18 @@ class Plan:
         path = Path(self.exercise.entries[0].job.corpus)
         if not path.exists():
             write_text_atomic(path, exercise_text())
+
+
+def exercise_text(passages: int = PASSAGES) -> str:
+    """The whole exercise, the same on every machine; no letter comes twice within a passage."""
+    source = random.Random(0)
+    sizes = (source.randint(SHORTEST, LONGEST) for _ in range(passages))
+    return "".join(2 * "".join(source.sample(ascii_lowercase, size)) for size in sizes)
+
+
+def fresh_passage() -> str:
+    """A passage of the greatest length that the exercise does not contain (but for a miracle)."""
+    return "".join(random.Random(1).sample(ascii_lowercase, LONGEST))
 
 
 def steps_for(minutes: float) -> int:

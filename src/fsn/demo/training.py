@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsn.demo.plan import Act, Entry, Plan
-from fsn.errors import UserError
-from fsn.progress import PLAIN_INTERVAL_S
-from fsn.train import Run, load_run
-from fsn.train.sweep import last_line, run_here
+from ..errors import UserError
+from ..progress import PLAIN_INTERVAL_S
+from ..train import Run, load_run
+from ..train.sweep import last_line, run_here
+from .plan import Entry, Plan
 
 LOOK_S = 0.4
 SETTINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -57,16 +57,13 @@ def train_all(plan: Plan) -> Runs:
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
     """The processes started in this block get :data:`SETTINGS`."""
-    before = {name: os.environ.get(name) for name in SETTINGS}
+    before = dict(os.environ)
     os.environ.update(SETTINGS)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,8 @@ def _bars(plan: Plan) -> Iterator[None]:
     """Watch the runs from a thread: a bar for each on a terminal, a line every ten seconds elsewhere."""
     over = threading.Event()
     watch = _watch_terminal if sys.stderr.isatty() else _watch_plain
-    thread = threading.Thread(target=watch, args=(plan, over), daemon=True)
+    watched = [(f"{act.title}: {entry.name}", act.steps, entry) for act in plan.acts for entry in act.entries]
+    thread = threading.Thread(target=watch, args=(watched, over), daemon=True)
     thread.start()
     try:
         yield
@@ -110,12 +108,11 @@ def _bars(plan: Plan) -> Iterator[None]:
         thread.join()
 
 
-def _watched(plan: Plan) -> list[tuple[str, Act, Entry]]:
-    """Every run with the name it has on the screen."""
-    return [(f"{act.title}: {entry.name}", act, entry) for act in plan.acts for entry in act.entries]
+Watched = list[tuple[str, int, Entry]]
+"""Every run with its name on the screen and its steps."""
 
 
-def _watch_terminal(plan: Plan, over: threading.Event) -> None:
+def _watch_terminal(watched: Watched, over: threading.Event) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -126,9 +123,8 @@ def _watch_terminal(plan: Plan, over: threading.Event) -> None:
         TextColumn("{task.fields[words]}"),
         TimeElapsedColumn(),
     )
-    watched = _watched(plan)
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as progress:
-        tasks = [progress.add_task(name, total=act.steps, start=False, words="") for name, act, _ in watched]
+        tasks = [progress.add_task(name, total=steps, start=False, words="") for name, steps, _ in watched]
         done: set[str] = set()
         while True:
             last = over.wait(LOOK_S)
@@ -145,17 +141,17 @@ def _watch_terminal(plan: Plan, over: threading.Event) -> None:
                 return
 
 
-def _watch_plain(plan: Plan, over: threading.Event) -> None:
+def _watch_plain(watched: Watched, over: threading.Event) -> None:
     spoken = time.monotonic()
     while not over.wait(LOOK_S):
         if time.monotonic() - spoken < PLAIN_INTERVAL_S:
             continue
         spoken = time.monotonic()
         parts = []
-        for name, act, entry in _watched(plan):
+        for name, steps, entry in watched:
             if entry.job.state() != "finished" and entry.job.out.exists():
                 now = standing(entry)
                 words = f" ({now.words()})" if now.words() else ""
-                parts.append(f"{name} {now.step:,} of {act.steps:,}{words}")
+                parts.append(f"{name} {now.step:,} of {steps:,}{words}")
         if parts:
             print("; ".join(parts), file=sys.stderr, flush=True)

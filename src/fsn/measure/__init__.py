@@ -1,127 +1,107 @@
-"""Instruments: they take finished runs, or models, and return tables, arrays and figures.
+"""Instruments: they take finished runs, or models, and return findings (a sentence, tables, figures).
 
-- :mod:`~fsn.measure.copy_depth`, :mod:`~fsn.measure.losses`, :mod:`~fsn.measure.margins`: where in the text a model is
-  ahead, by the length of the earlier match a target continues
-- :mod:`~fsn.measure.kernel`: the trained kernel as coupling functions
+Each is one file that measures, draws, and makes itself known (:mod:`~fsn.measure.finding` says how):
+
+- :mod:`~fsn.measure.copy_depth`: where in the text a model is ahead, by the length of the match a target continues
+- :mod:`~fsn.measure.coupling`: the trained kernel as coupling functions
 - :mod:`~fsn.measure.lesions`: what a field of a layer does, by taking it out
-- :mod:`~fsn.measure.looks`: where attention goes when a text says something again
-- :mod:`~fsn.measure.synchronization`: do token states come to agree through depth?
-- :mod:`~fsn.measure.wallclock`, :mod:`~fsn.measure.efficiency`, :mod:`~fsn.measure.pace`, :mod:`~fsn.measure.health`:
-  time to a target loss, speed and memory, epochs that shared their device, failed runs
-- :mod:`~fsn.measure.plots`: the figures (needs matplotlib; imported on demand)
+- :mod:`~fsn.measure.looks`: where attention goes when a passage is repeated
+- :mod:`~fsn.measure.states`: do token states come to agree through depth?
+- :mod:`~fsn.measure.training`: loss against epochs and time, time to a target loss, speed and memory, failed runs
+
+They share :mod:`~fsn.measure.runs` (what a run logged), :mod:`~fsn.measure.losses` (the loss of every token),
+:mod:`~fsn.measure.bootstrap`, :mod:`~fsn.measure.tables` and :mod:`~fsn.measure.style`.
 """
 
 from __future__ import annotations
 
-from fsn.measure.bootstrap import Interval, SeedSummary, cluster_bootstrap, position_bootstrap, seed_summary
-from fsn.measure.copy_depth import BINS, EARLY_BINS, Battery, CopyDepth, battery, label_corpus, label_split
-from fsn.measure.curves import (
-    Best,
-    always_ahead,
-    best_epoch,
-    crossing_epochs,
-    epoch_margins,
-    epochs_ahead,
-    loss_at,
-    loss_table,
+from .bootstrap import Interval, SeedSummary, cluster_bootstrap, position_bootstrap, seed_summary
+from .copy_depth import (
+    BINS,
+    EARLY_BINS,
+    Battery,
+    CopyDepth,
+    DepthCurve,
+    battery,
+    bin_name,
+    depth_curve,
+    depth_distance_table,
+    depth_losses,
+    draw_depth_bars,
+    draw_depth_curves,
+    draw_depth_distance,
+    family_table,
+    label,
+    label_corpus,
+    margin_table,
 )
-from fsn.measure.efficiency import Efficiency, efficiency_table, kernel_share, measure_efficiency
-from fsn.measure.health import Finding, check_runs, divergence, health_table, plateaus
-from fsn.measure.kernel import (
+from .coupling import (
+    FIELDS,
     KernelReading,
+    coupling_data,
     coupling_function,
-    history_table,
+    draw_coupling,
+    draw_coupling_history,
     read_gates,
-    read_history,
     read_kernel,
     thinned,
     through_training,
 )
-from fsn.measure.lesions import lesion_table, without_field
-from fsn.measure.looks import Looks, look, said_again
-from fsn.measure.losses import battery_losses, per_token_losses, run_losses
-from fsn.measure.margins import (
-    DepthCurve,
-    depth_curve,
-    depth_distance_table,
-    depth_losses,
-    family_table,
-    margin_table,
-    recombined,
+from .finding import Finding, Instrument, Subject, applicable, inspect_run, instrument, instruments
+from .lesions import draw_lesions, lesion_table, without_field
+from .looks import Looks, draw_looks, look, repeated
+from .losses import battery_losses, evaluating, run_losses, store_losses, stored_losses, token_losses
+from .runs import (
+    check_comparable,
+    check_corpus,
+    check_metrics,
+    diverged_at,
+    epoch_value,
+    epoch_values,
+    finished_epochs,
+    load_runs,
+    pace_notes,
+    vocabulary_of,
 )
-from fsn.measure.pace import held_up, pace_notes
-from fsn.measure.runs import check_comparable, check_corpus, load_runs
-from fsn.measure.synchronization import DepthProfile, depth_profile, diagnose
-from fsn.measure.tables import Table, stacked
-from fsn.measure.wallclock import Curve, TargetLoss, crossing_table, curve_of, time_to_target, wallclock_table
+from .states import DepthProfile, depth_profile, diagnose, draw_states
+from .style import save_figure
+from .tables import Table, stacked
+from .training import (
+    Best,
+    Crossing,
+    Curve,
+    TargetLoss,
+    best_epoch,
+    crossing_epochs,
+    crossing_table,
+    curve_of,
+    draw_loss_curves,
+    draw_wallclock,
+    epoch_margins,
+    epochs_ahead,
+    health_table,
+    kernel_share,
+    loss_at,
+    loss_table,
+    measure_efficiency,
+    time_to_target,
+    wallclock_table,
+)
 
+# fmt: off
 __all__ = [
-    "BINS",
-    "EARLY_BINS",
-    "Battery",
-    "Best",
-    "CopyDepth",
-    "Curve",
-    "DepthCurve",
-    "DepthProfile",
-    "Efficiency",
-    "Finding",
-    "Interval",
-    "KernelReading",
-    "Looks",
-    "SeedSummary",
-    "Table",
-    "TargetLoss",
-    "always_ahead",
-    "battery",
-    "battery_losses",
-    "best_epoch",
-    "check_comparable",
-    "check_corpus",
-    "check_runs",
-    "cluster_bootstrap",
-    "coupling_function",
-    "crossing_epochs",
-    "crossing_table",
-    "curve_of",
-    "depth_curve",
-    "depth_distance_table",
-    "depth_losses",
-    "depth_profile",
-    "diagnose",
-    "divergence",
-    "efficiency_table",
-    "epoch_margins",
-    "epochs_ahead",
-    "family_table",
-    "health_table",
-    "held_up",
-    "history_table",
-    "kernel_share",
-    "label_corpus",
-    "label_split",
-    "lesion_table",
-    "load_runs",
-    "look",
-    "loss_at",
-    "loss_table",
-    "margin_table",
-    "measure_efficiency",
-    "pace_notes",
-    "per_token_losses",
-    "plateaus",
-    "position_bootstrap",
-    "read_gates",
-    "read_history",
-    "read_kernel",
-    "recombined",
-    "run_losses",
-    "said_again",
-    "seed_summary",
-    "stacked",
-    "thinned",
-    "through_training",
-    "time_to_target",
-    "wallclock_table",
-    "without_field",
+    "BINS", "EARLY_BINS", "FIELDS", "Battery", "Best", "CopyDepth", "Crossing", "Curve", "DepthCurve", "DepthProfile",
+    "Finding", "Instrument", "Interval", "KernelReading", "Looks", "SeedSummary", "Subject", "Table",
+    "TargetLoss", "applicable", "battery", "battery_losses", "best_epoch", "bin_name", "check_comparable",
+    "check_corpus", "check_metrics", "cluster_bootstrap", "coupling_data", "coupling_function", "crossing_epochs",
+    "crossing_table", "curve_of", "depth_curve", "depth_distance_table", "depth_losses", "depth_profile", "diagnose",
+    "diverged_at", "draw_coupling", "draw_coupling_history", "draw_depth_bars", "draw_depth_curves",
+    "draw_depth_distance", "draw_lesions", "draw_looks", "draw_loss_curves", "draw_states", "draw_wallclock",
+    "epoch_margins", "epoch_value", "epoch_values", "epochs_ahead", "evaluating", "family_table", "finished_epochs",
+    "health_table", "inspect_run", "instrument", "instruments", "kernel_share", "label", "label_corpus", "lesion_table",
+    "load_runs", "look", "loss_at", "loss_table", "margin_table", "measure_efficiency", "pace_notes",
+    "position_bootstrap", "read_gates", "read_kernel", "repeated", "run_losses", "save_figure", "seed_summary",
+    "stacked", "store_losses", "stored_losses", "thinned", "through_training", "time_to_target", "token_losses",
+    "vocabulary_of", "wallclock_table", "without_field",
 ]
+# fmt: on

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fsn.errors import UserError
+from ..errors import UserError
 
 CLUSTER_RESAMPLES = 4000
 POSITION_RESAMPLES = 2000
@@ -22,10 +22,6 @@ class Interval:
     value: float
     low: float
     high: float
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +37,10 @@ class SeedSummary:
     @property
     def range(self) -> float:
         return self.high - self.low
+
+    def row(self) -> dict[str, float]:
+        """As columns of a table."""
+        return {"mean": self.mean, "std": self.std, "min": self.low, "max": self.high}
 
 
 def seed_summary(values: Sequence[float]) -> SeedSummary:

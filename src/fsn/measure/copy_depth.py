@@ -1,4 +1,4 @@
-"""Copy depth: how long a stretch of the window, ending at the target, was seen earlier in the same window.
+"""Copy depth: where in the text a model is ahead, by the length of the earlier match that a target continues.
 
 For the target at position t of a window (t = 1 … T−1) let m be the length of the longest suffix that ends
 at t, the target included, and also ends at some earlier position of the window; the two stretches may
@@ -7,37 +7,58 @@ overlap. Then
     depth(t) = min(max(m − 1, 0), 32),
 
 the number of characters in front of the target that matched an earlier place which was followed by this very
-target. Depth depends on the text alone, so it is computed once per corpus and kept.
+target. Depth depends on the text alone, so it is computed once per corpus and kept, with the distance to the most
+recent of the longest matches.
 
-The distance to the most recent of the longest matches comes for free and is kept beside the depth.
+The margin on a set of targets is the mean of (model loss − reference loss) in bits; negative favours the model. The
+reference is one run, or the mean over several runs of the loss of each target. Losses are arrays (n, T−1) over the
+windows of a :class:`Battery`, as :func:`~fsn.measure.losses.battery_losses` returns them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
-import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fsn.data import Corpus
-from fsn.data.cache import cache_folder
-from fsn.errors import UserError
-from fsn.io import atomic_file
-from fsn.progress import Bar
+from ..data import Corpus, Windows
+from ..data.cache import cache_folder
+from ..errors import UserError
+from ..io import atomic_file
+from ..progress import Bar
+from .bootstrap import (
+    CLUSTER_RESAMPLES,
+    POSITION_RESAMPLES,
+    cluster_bootstrap,
+    position_bootstrap,
+    seed_summary,
+)
+from .finding import Finding, Subject, instrument
+from .losses import battery_losses, read_arrays
+from .style import MARKERS, WIDTH, colours, ink_on, legend, new_figure, styled, zero_line
+from .tables import Table, signed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Losses = NDArray[np.floating]
+Edges = tuple[tuple[int, int], ...]
 
 CAP = 32
 """Depths beyond this count as this."""
 
-BINS: tuple[tuple[int, int], ...] = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 32))
+BINS: Edges = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 32))
 """The paper's six bins, both ends included."""
 
-EARLY_BINS: tuple[tuple[int, int], ...] = ((0, 0), (1, 3), (4, 7), (8, 15), (16, 23), (24, 32))
+EARLY_BINS: Edges = ((0, 0), (1, 3), (4, 7), (8, 15), (16, 23), (24, 32))
 """The shallow binning of the paper's early-checkpoint result."""
 
 STANDARD_WINDOWS = 1024
@@ -47,7 +68,7 @@ DEEP = 24
 
 CACHE_FORMAT = 1
 
-Tokens = NDArray[np.integer] | torch.Tensor
+# -- labels ------------------------------------------------------------------------------------------------
 
 
 def bin_name(edges: tuple[int, int]) -> str:
@@ -56,7 +77,7 @@ def bin_name(edges: tuple[int, int]) -> str:
     return f"{low}" if low == high else f"{low}–{high}"
 
 
-def distance_bins(length: int = 256) -> tuple[tuple[int, int], ...]:
+def distance_bins(length: int = 256) -> Edges:
     """Octaves of the distance back to the matching occurrence: 1–15, 16–31, 32–63, … up to the window."""
     edges, low = [(1, min(15, length - 1))], 16
     while low < length:
@@ -65,22 +86,7 @@ def distance_bins(length: int = 256) -> tuple[tuple[int, int], ...]:
     return tuple(edges)
 
 
-def windows_of(tokens: Tokens, length: int = 256, stride: int = 128) -> NDArray[np.uint8]:
-    """Every full window of a sequence as a read-only view (n, length); window i starts at i · stride."""
-    array = tokens.detach().cpu().numpy() if isinstance(tokens, torch.Tensor) else np.asarray(tokens)
-    if length < 2 or stride < 1:
-        raise UserError(f"A window needs length ≥ 2 and stride ≥ 1, not length {length} and stride {stride}.")
-    if array.ndim != 1 or len(array) < length:
-        raise UserError(
-            f"Cannot cut windows of {length} tokens from a sequence of shape {tuple(array.shape)}; "
-            "use a longer split or a shorter window."
-        )
-    return np.lib.stride_tricks.sliding_window_view(array, length)[::stride]
-
-
-def longest_matches(
-    windows: NDArray[np.integer], chunk: int = 1024, progress: str | None = None
-) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+def longest_matches(windows: Windows, chunk: int = 1024) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
     """Length of the longest earlier match of every target, and the distance back to it.
 
     Walk along the windows and keep, for every lag d, the length of the run of equalities that ends here:
@@ -92,14 +98,15 @@ def longest_matches(
 
     Returns ``(m, d)``, each (n, T−1); d is 0 where m is 0. The length is not capped here.
     """
-    count, length = windows.shape
+    count, length = len(windows), windows.length
     kind = np.uint16 if length <= 256 else np.uint32
     match = np.empty((count, length - 1), np.uint16)
     distance = np.empty((count, length - 1), np.uint16)
     nearness = np.arange(length - 2, -1, -1, dtype=kind)[:, None]  # T − 1 − d for d = 1 … T − 1
-    with Bar(progress or "copy depth", total=count) as bar:
+    with Bar("copy depth", total=count) as bar:
         for start in range(0, count, chunk):
-            w = np.ascontiguousarray(windows[start : start + chunk].T)  # (T, c)
+            cut = windows.gather(torch.arange(start, min(start + chunk, count)))
+            w = np.ascontiguousarray(cut.to(windows.tokens.dtype).numpy().T)  # (T, c)
             backwards = np.ascontiguousarray(w[::-1])  # row T − t + (d − 1) holds w_{t − d}
             run = np.zeros((length - 1, w.shape[1]), kind)  # row d − 1: run_d · T
             key, equal = np.empty_like(run), np.empty(run.shape, bool)
@@ -136,39 +143,9 @@ class CopyDepth:
         return float((self.depth >= at_least).mean())
 
 
-def label_windows(windows: NDArray[np.integer], stride: int = 0) -> CopyDepth:
-    """Labels of windows (n, T) that are already cut."""
-    match, distance = longest_matches(windows)
-    return CopyDepth(match, distance, windows.shape[1], stride)
-
-
-def label_split(
-    tokens: Tokens,
-    length: int = 256,
-    stride: int = 128,
-    corpus_hash: str | None = None,
-    cache: str | os.PathLike[str] | None = None,
-) -> CopyDepth:
-    """Labels of a whole split, read from ``cache`` when they are there and written there when not.
-
-    The file is named by the hash of the corpus, the tokens and the window parameters, written in one step,
-    and read without pickle; a damaged one is made again. ``corpus_hash`` is ``corpus.sha256``; without a
-    cache folder it is not needed.
-    """
-    windows = windows_of(tokens, length, stride)
-    if cache is None:
-        return CopyDepth(*longest_matches(windows), length, stride)
-    array = tokens.detach().cpu().numpy() if isinstance(tokens, torch.Tensor) else np.asarray(tokens)
-    key = hashlib.sha256(f"{corpus_hash} {length} {stride} {CACHE_FORMAT} {array.dtype.str} ".encode())
-    key.update(np.ascontiguousarray(array).data)
-    path = Path(cache) / f"copy-depth-{key.hexdigest()[:24]}.npz"
-    labels = _read(path, (len(windows), length - 1), length, stride)
-    if labels is None:
-        labels = CopyDepth(*longest_matches(windows), length, stride)
-        # A cache that cannot be written costs the next caller a few seconds, nothing else.
-        with contextlib.suppress(OSError), atomic_file(path) as file:
-            np.savez_compressed(file, match=labels.match, distance=labels.distance)
-    return labels
+def label(windows: Windows) -> CopyDepth:
+    """Labels of every target of every window."""
+    return CopyDepth(*longest_matches(windows), windows.length, windows.stride)
 
 
 def label_corpus(
@@ -178,20 +155,28 @@ def label_corpus(
     stride: int = 128,
     cache: str | os.PathLike[str] | None = None,
 ) -> CopyDepth:
-    """Labels of a split of a corpus, kept in the cache folder under ``copy-depth/``."""
-    tokens = getattr(corpus, split)
-    return label_split(tokens, length, stride, corpus.sha256, cache_folder(cache) / "copy-depth")
+    """Labels of a split of a corpus, kept in the cache folder under ``copy-depth/``.
+
+    The file is named by the hash of the corpus, the tokens and the window parameters, written in one step; a damaged
+    one is made again.
+    """
+    windows = Windows(getattr(corpus, split), length, stride)
+    array = windows.tokens.numpy()
+    key = hashlib.sha256(f"{corpus.sha256} {length} {stride} {CACHE_FORMAT} {array.dtype.str} ".encode())
+    key.update(np.ascontiguousarray(array).data)
+    path = cache_folder(cache) / "copy-depth" / f"copy-depth-{key.hexdigest()[:24]}.npz"
+    stored = read_arrays(path, "match", "distance")
+    shape = (len(windows), length - 1)
+    if stored is not None and all(part.shape == shape and part.dtype == np.uint16 for part in stored):
+        return CopyDepth(stored[0], stored[1], length, stride)
+    labels = label(windows)
+    # A cache that cannot be written costs the next caller a few seconds, nothing else.
+    with contextlib.suppress(OSError), atomic_file(path) as file:
+        np.savez_compressed(file, match=labels.match, distance=labels.distance)
+    return labels
 
 
-def _read(path: Path, shape: tuple[int, int], length: int, stride: int) -> CopyDepth | None:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            match, distance = stored["match"], stored["distance"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    if match.shape != shape or distance.shape != shape or match.dtype != np.uint16:
-        return None
-    return CopyDepth(match, distance, length, stride)
+# -- the battery: which targets ------------------------------------------------------------------------------
 
 
 def enriched_windows(
@@ -243,7 +228,17 @@ class Battery:
         inside = (self.depth >= edges[0]) & (self.depth <= edges[1])
         return inside & self.rows(slices)[:, None]
 
-    def counts(self, bins: tuple[tuple[int, int], ...] = BINS, slices: str = "paper") -> list[int]:
+    def sample(self, standard: int = 128, enriched: int = 96) -> Battery:
+        """A smaller battery: so many windows of each slice, evenly spread over it."""
+        chosen = []
+        for wanted, rows in ((standard, ~self.enriched), (enriched, self.enriched)):
+            there = np.flatnonzero(rows)
+            chosen.append(there[np.linspace(0, len(there) - 1, min(wanted, len(there))).round().astype(int)])
+        rows = np.concatenate(chosen)
+        names = ("windows", "enriched", "depth", "distance")
+        return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def counts(self, bins: Edges = BINS, slices: str = "paper") -> list[int]:
         """Targets per bin."""
         return [int(self.mask(edges, slices).sum()) for edges in bins]
 
@@ -256,3 +251,332 @@ def battery(labels: CopyDepth, standard: int = STANDARD_WINDOWS, enriched: int =
     chosen = np.concatenate([first, extra])
     flags = np.arange(len(chosen)) >= len(first)
     return Battery(chosen, flags, depth[chosen], labels.distance[chosen], labels.length, labels.stride)
+
+
+# -- margins: how many bits a model gains or loses against a reference on the very same tokens ----------------
+
+DEPTH = "Copy depth: how many characters in front of the target stood earlier in the window, before it."
+TARGETS = "Number of targets of this depth."
+MARGIN = {
+    "margin": (
+        "Loss of the run minus loss of the other, in bits per target; below zero the run is ahead.",
+        "+.4f",
+    ),
+    "low": ("Lower end of the margin's 95 % interval, in bits per target.", "+.4f"),
+    "high": ("Upper end of the margin's 95 % interval, in bits per target.", "+.4f"),
+}
+LOSS = ("Mean loss of the run on these targets, in bits per target.", ".4f")
+
+
+def reference_losses(reference: Losses | Sequence[Losses]) -> NDArray[np.float64]:
+    """One reference as it is, several as the mean of each token's loss."""
+    if isinstance(reference, np.ndarray) and reference.ndim == 2:
+        return reference.astype(np.float64)
+    stack = [np.asarray(one, dtype=np.float64) for one in reference]
+    if not stack or any(one.shape != stack[0].shape for one in stack):
+        raise UserError("The reference runs were measured on different windows; measure them on one battery.")
+    return np.mean(stack, axis=0)
+
+
+def paired_difference(
+    losses: Losses, reference: Losses | Sequence[Losses], battery: Battery
+) -> NDArray[np.float64]:
+    """Model minus reference for every token of the battery, in bits, (n, T−1)."""
+    base = reference_losses(reference)
+    if losses.shape != battery.depth.shape or base.shape != battery.depth.shape:
+        raise UserError(
+            f"Losses of shape {losses.shape} and {base.shape} do not belong to a battery of shape "
+            f"{battery.depth.shape}; measure both runs on this battery."
+        )
+    return losses.astype(np.float64) - base
+
+
+def mean_loss(values: NDArray[np.floating], mask: NDArray[np.bool_]) -> float:
+    """Mean over the targets of a mask, ``nan`` where it has none."""
+    return float(values[mask].mean(dtype=np.float64)) if mask.any() else float("nan")
+
+
+def margin_table(
+    losses: Mapping[str, Losses],
+    reference: Losses | Sequence[Losses],
+    battery: Battery,
+    bins: Edges = BINS,
+    slices: str = "paper",
+    resamples: int = CLUSTER_RESAMPLES,
+    seed: int = 0,
+) -> Table:
+    """Margins of several runs by depth bin, with window-cluster 95 % intervals and both absolute losses.
+
+    One row per run and bin: run, bin, tokens, windows, margin, low, high, loss, reference. ``slices`` is
+    ``"paper"`` (shallow bins from the standard slice, bins from 16 on from both), ``"standard"``,
+    ``"enriched"`` or ``"both"``.
+    """
+    base = reference_losses(reference)
+    rows = []
+    for name, loss in losses.items():
+        difference = paired_difference(loss, base, battery)
+        for edges in bins:
+            mask = battery.mask(edges, slices)
+            counts = {"tokens": int(mask.sum()), "windows": int(mask.any(axis=1).sum())}
+            means = {"loss": mean_loss(loss, mask), "reference": mean_loss(base, mask)}
+            margin = _margin(difference, mask, resamples, seed)
+            rows.append({"run": name, "bin": bin_name(edges), **counts, **margin, **means})
+    columns = {
+        "run": "The run that is measured.",
+        "bin": DEPTH,
+        "tokens": TARGETS,
+        "windows": "Number of windows that hold such a target.",
+        **MARGIN,
+        "loss": LOSS,
+        "reference": ("Mean loss of the other run on these targets, in bits per target.", ".4f"),
+    }
+    caption = (
+        "Copy-depth margins in bits per character, window-cluster 95 % intervals; negative favours the run."
+    )
+    return Table.of(columns, rows, caption)
+
+
+def _margin(
+    difference: NDArray[np.float64], mask: NDArray[np.bool_], resamples: int, seed: int
+) -> dict[str, float]:
+    found = cluster_bootstrap(difference, mask, resamples, seed)
+    return {"margin": found.value, "low": found.low, "high": found.high}
+
+
+def depth_losses(losses: Mapping[str, Losses], battery: Battery, bins: Edges = BINS) -> Table:
+    """Bits per target of several runs by depth bin: a margin may come from a good model or from a poor reference."""
+    rows = []
+    for edges in bins:
+        mask = battery.mask(edges)
+        means = {name: mean_loss(loss, mask) for name, loss in losses.items()}
+        rows.append({"depth": bin_name(edges), "targets": int(mask.sum()), **means})
+    columns = {"depth": DEPTH, "targets": (TARGETS, ",d"), **dict.fromkeys(losses, LOSS)}
+    return Table.of(columns, rows, "Loss by copy depth.")
+
+
+def family_table(margins: Table, families: Mapping[str, Sequence[str]]) -> Table:
+    """Seed means of a :func:`margin_table`: mean, sample deviation and extremes over the runs of a family."""
+    rows = []
+    for family, runs in families.items():
+        missing = [run for run in runs if run not in margins.column("run")]
+        if missing:
+            raise UserError(
+                f"The family {family!r} names {missing[0]!r}, which has no row in the margins table."
+            )
+        for name in dict.fromkeys(margins.column("bin")):
+            cells = [margins.where(run=run, bin=name).rows[0] for run in runs]
+            summary = seed_summary([cell["margin"] for cell in cells])
+            head = {"family": family, "bin": name, "tokens": cells[0]["tokens"], "seeds": summary.count}
+            loss = float(np.mean([cell["loss"] for cell in cells]))
+            rows.append({**head, **summary.row(), "range": summary.range, "loss": loss})
+    columns = {
+        "family": "The model, or the run.",
+        "bin": DEPTH,
+        "tokens": TARGETS,
+        "seeds": "Number of runs.",
+        "mean": ("Mean margin over the runs, in bits per target; below zero they are ahead.", "+.4f"),
+        "std": ("Sample standard deviation over the runs, in bits per target.", ".4f"),
+        "min": ("Lowest margin of a run, in bits per target.", "+.4f"),
+        "max": ("Highest margin of a run, in bits per target.", "+.4f"),
+        "range": ("Highest minus lowest, in bits per target.", ".4f"),
+        "loss": LOSS,
+    }
+    return Table.of(columns, rows, "Seed means of the copy-depth margins, in bits per character.")
+
+
+@dataclass(frozen=True)
+class DepthCurve:
+    """Seed-mean margin at every exact depth 0 … 32 with its band; the last point pools all deeper matches."""
+
+    depth: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    margin: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def table(self) -> Table:
+        columns = {"depth": DEPTH, "tokens": TARGETS, **MARGIN}
+        series = [getattr(self, name).tolist() for name in columns]
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*series, strict=True)]
+        return Table.of(columns, rows)
+
+
+def depth_curve(
+    seeds: Sequence[Losses],
+    reference: Losses | Sequence[Losses],
+    battery: Battery,
+    slices: str = "paper",
+    resamples: int = POSITION_RESAMPLES,
+    seed: int = 0,
+) -> DepthCurve:
+    """Margin of the seed mean at every exact depth, with position-bootstrap 95 % bands."""
+    base = reference_losses(reference)
+    difference = np.mean([paired_difference(loss, base, battery) for loss in seeds], axis=0)
+    depths = np.arange(CAP + 1)
+    masks = [battery.mask((d, d), slices) for d in range(CAP + 1)]
+    cells = [position_bootstrap(difference[mask], resamples, seed) for mask in masks]
+    ends = (np.array([getattr(cell, name) for cell in cells]) for name in ("value", "low", "high"))
+    return DepthCurve(depths, np.array([mask.sum() for mask in masks]), *ends)
+
+
+def depth_distance_table(
+    seeds: Sequence[Losses],
+    reference: Losses | Sequence[Losses],
+    battery: Battery,
+    bins: Edges = BINS,
+    distances: Edges | None = None,
+    slices: str = "paper",
+    resamples: int = CLUSTER_RESAMPLES,
+    seed: int = 0,
+) -> Table:
+    """Margin of the seed mean by depth and by distance back to the most recent longest match.
+
+    The paper leaves distance to future work. A target without any match has no distance and is in no cell.
+    """
+    base = reference_losses(reference)
+    difference = np.mean([paired_difference(loss, base, battery) for loss in seeds], axis=0)
+    mean = np.mean([np.asarray(loss, dtype=np.float64) for loss in seeds], axis=0)
+    rows = []
+    for edges in bins:
+        deep = battery.mask(edges, slices)
+        for near, far in distances or distance_bins(battery.length):
+            mask = deep & (battery.distance >= near) & (battery.distance <= far)
+            head = {"bin": bin_name(edges), "distance": bin_name((near, far)), "tokens": int(mask.sum())}
+            margin = _margin(difference, mask, resamples, seed)
+            rows.append({**head, **margin, "loss": mean_loss(mean, mask)})
+    back = "Distance back to the most recent of the longest matches, in characters."
+    columns = {"bin": DEPTH, "distance": back, "tokens": TARGETS, **MARGIN, "loss": LOSS}
+    caption = "Copy-depth margins by depth and distance to the matching occurrence, in bits per character."
+    return Table.of(columns, rows, caption)
+
+
+# -- figures -------------------------------------------------------------------------------------------------
+
+
+def draw_depth_bars(families: Table, surface: str = "any", against: str = "the transformer") -> Figure:
+    """Copy-depth margins by bin, from :func:`family_table`.
+
+    Bars are seed means, whiskers run from the lowest to the highest seed; below zero the model is ahead.
+    """
+    names = list(dict.fromkeys(families.column("family")))
+    bins = list(dict.fromkeys(families.column("bin")))
+    shade = colours(names)
+    with styled(surface) as tone:
+        from matplotlib.colors import to_rgba
+
+        figure, grid = new_figure(1, 1, 2.7)
+        axes, width = grid[0, 0], 0.8 / max(len(names), 1)
+        zero_line(axes, tone)
+        for i, name in enumerate(names):
+            rows = [families.where(family=name, bin=b).rows[0] for b in bins]
+            mean = np.array([row["mean"] for row in rows])
+            ends = np.array([[row["mean"] - row["min"], row["max"] - row["mean"]] for row in rows]).T
+            place = np.arange(len(bins)) + (i - (len(names) - 1) / 2) * width
+            seeds = rows[0]["seeds"]
+            label = f"{name} ({seeds} seed{'s' if seeds > 1 else ''})"
+            axes.bar(place, mean, 0.88 * width, color=to_rgba(shade[name], 0.5), label=label, zorder=2)
+            if seeds > 1:
+                axes.errorbar(
+                    place, mean, ends, fmt="none", ecolor=shade[name], elinewidth=1.5, capsize=2.5, zorder=3
+                )
+        axes.set_xticks(range(len(bins)), [str(b) for b in bins])
+        axes.grid(False, axis="x")
+        axes.set_xlabel("copy depth of the target")
+        axes.set_ylabel(f"bits per character against\n{against} (below 0: better)")
+        legend(axes, loc="best")
+    return figure
+
+
+def draw_depth_curves(
+    curves: Mapping[str, DepthCurve], surface: str = "any", against: str = "the transformer"
+) -> Figure:
+    """Seed-mean margin at every exact copy depth with its 95 % band; the last point pools what is deeper."""
+    shade = colours(list(curves))
+    with styled(surface) as tone:
+        figure, grid = new_figure(1, 1, 2.7)
+        axes = grid[0, 0]
+        zero_line(axes, tone)
+        for i, (name, curve) in enumerate(curves.items()):
+            axes.fill_between(curve.depth, curve.low, curve.high, color=shade[name], alpha=0.25, linewidth=0)
+            look = {"color": shade[name], "marker": MARKERS[i], "markersize": 3, "linewidth": 1.2}
+            axes.plot(curve.depth, curve.margin, label=name, **look)
+        deepest = int(max(curve.depth[-1] for curve in curves.values()))
+        ticks = list(range(0, deepest + 1, 4))
+        axes.set_xticks(ticks, [f"{t}+" if t == deepest else f"{t}" for t in ticks])
+        axes.set_xlim(-0.6, deepest + 0.6)
+        axes.set_xlabel("exact copy depth")
+        axes.set_ylabel(f"bits per character against\n{against} (below 0: better)")
+        legend(axes, loc="best")
+    return figure
+
+
+def draw_depth_distance(table: Table, surface: str = "any", against: str = "the transformer") -> Figure:
+    """Margins by depth and distance to the matching occurrence, with the number of tokens in each cell."""
+    rows, columns = (list(dict.fromkeys(table.column(name))) for name in ("bin", "distance"))
+    cells = {(row["bin"], row["distance"]): row for row in table.rows}
+    values = np.array([[cells[r, c]["margin"] for c in columns] for r in rows], dtype=float)
+    reach = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
+    with styled(surface) as tone:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        figure, grid = new_figure(1, 1, 0.36 * len(rows) + 0.75, width=0.8 * WIDTH)
+        axes = grid[0, 0]
+        shades = ["#1f5fae", "#7fb0e6", "#eceff2", "#eda873", "#b8560f"]
+        diverging = LinearSegmentedColormap.from_list("margin", shades)
+        picture = axes.imshow(values, cmap=diverging, vmin=-reach, vmax=reach, aspect="auto")
+        for i, r in enumerate(rows):
+            for j, c in enumerate(columns):
+                cell = cells[r, c]
+                if cell["tokens"]:
+                    text = f"{cell['margin']:+.3f}\n{cell['tokens']:,}".replace("-", "−")
+                    tint = ink_on(picture.to_rgba(values[i, j]))
+                else:
+                    text, tint = "none", tone["text"]
+                axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=tint, linespacing=1.1)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel("distance back to the match (characters)")
+        axes.set_ylabel("copy depth")
+        bar = figure.colorbar(picture, ax=axes, pad=0.02, fraction=0.05)
+        bar.outline.set_visible(False)
+        bar.set_label(f"bits against {against}")
+    return figure
+
+
+# -- the instrument ------------------------------------------------------------------------------------------
+
+RESAMPLES = 2000
+
+
+@instrument("depth", "Loss by copy depth")
+def inspect(subject: Subject) -> Finding:
+    """Loss by copy depth; with a second run, paired margins against it."""
+    losses = {
+        name: battery_losses(
+            model, subject.corpus.valid, subject.battery, device=subject.device, label=f"copy depth, {name}"
+        )
+        for name, model in subject.models.items()
+    }
+    levels = depth_losses(losses, subject.battery)
+    name, held = subject.name, [row for row in levels.rows if row["targets"]]
+    first, last = held[0], held[-1]
+    sentence = (
+        f"A target costs {name} {first[name]:.3f} bits at copy depth {first['depth']} and {last[name]:.3f} at "
+        f"{last['depth']}."
+    )
+    if subject.against is None:
+        return Finding("Loss by copy depth", sentence, {"depth": levels})
+    other = subject.other
+    margins = margin_table({name: losses[name]}, losses[other], subject.battery, resamples=RESAMPLES)
+    near, far = (margins.where(bin=row["depth"]).rows[0] for row in (first, last))
+    families = family_table(margins, {name: [name]})
+    return Finding(
+        f"Loss by copy depth, against {other}",
+        f"{sentence} Against {other} that is {signed(near['margin'])} bits at depth {near['bin']} and "
+        f"{signed(far['margin'])} at {far['bin']} (95 % interval {signed(far['low'])} to {signed(far['high'])}); "
+        f"below zero {name} is ahead.",
+        {"depth": levels, "margins": margins},
+        {"margins": lambda surface: draw_depth_bars(families, surface, against=other)},
+    )

@@ -8,22 +8,27 @@ model, by copy depth. A rise on long copies alone says that the field copies; on
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fsn.errors import UserError
-from fsn.measure.copy_depth import BINS, Battery, Tokens, bin_name
-from fsn.measure.kernel import FIELDS, kernels_of
-from fsn.measure.losses import battery_losses
-from fsn.measure.tables import Table
-from fsn.nn import CouplingKernel
+from ..errors import UserError
+from ..nn import CouplingKernel
+from .copy_depth import BINS, DEPTH, TARGETS, Battery, bin_name, mean_loss
+from .coupling import FIELDS, kernels_of
+from .finding import Finding, Subject, has_coupling, instrument
+from .losses import battery_losses
+from .style import CYCLE, ink_on, new_figure, styled
+from .tables import Table, signed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def coefficients_of(kernel: CouplingKernel, field: str) -> list[torch.Tensor]:
+def coefficients_of(kernel: CouplingKernel, field: str) -> list[Tensor]:
     """The tensors behind one field of a kernel; none if it does not have that field."""
     if field not in FIELDS:
         raise UserError(f"There is no field {field!r}; a kernel has {' and '.join(FIELDS)}.")
@@ -52,25 +57,9 @@ def without_field(model: nn.Module, field: str, layer: int) -> Iterator[None]:
                 tensor.copy_(value)
 
 
-def sample(battery: Battery, standard: int = 128, enriched: int = 96) -> Battery:
-    """A smaller battery: so many windows of each slice, evenly spread over it."""
-    chosen = []
-    for wanted, rows in ((standard, battery.rows("standard")), (enriched, battery.rows("enriched"))):
-        there = np.flatnonzero(rows)
-        chosen.append(there[np.linspace(0, len(there) - 1, min(wanted, len(there))).round().astype(int)])
-    rows = np.concatenate(chosen)
-    return dataclasses.replace(
-        battery,
-        windows=battery.windows[rows],
-        enriched=battery.enriched[rows],
-        depth=battery.depth[rows],
-        distance=battery.distance[rows],
-    )
-
-
 def lesion_table(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tensor,
     battery: Battery,
     *,
     fields: Sequence[str] = FIELDS,
@@ -83,7 +72,7 @@ def lesion_table(
     """
     kernels = kernels_of(model)
     masks = {edges: battery.mask(edges) for edges in bins}
-    whole = battery_losses(model, tokens, battery, device=device, description="the whole model")
+    whole = battery_losses(model, tokens, battery, device=device, label="the whole model")
     rows = []
     for field in fields:
         for layer, kernel in enumerate(kernels):
@@ -91,21 +80,78 @@ def lesion_table(
                 continue
             with without_field(model, field, layer):
                 said = f"without the {field} field of layer {layer + 1}"
-                cut = battery_losses(model, tokens, battery, device=device, description=said)
+                cut = battery_losses(model, tokens, battery, device=device, label=said)
             for edges, mask in masks.items():
-                there = bool(mask.any())
-                loss = float(cut[mask].mean(dtype=np.float64)) if there else np.nan
-                base = float(whole[mask].mean(dtype=np.float64)) if there else np.nan
-                rows.append(
-                    {
-                        "field": field,
-                        "layer": layer + 1,
-                        "depth": bin_name(edges),
-                        "targets": int(mask.sum()),
-                        "loss": loss,
-                        "rise": loss - base,
-                    }
-                )
-    columns = ("field", "layer", "depth", "targets", "loss", "rise")
-    formats = {"targets": ",d", "loss": ".3f", "rise": "+.3f"}
-    return Table(columns, rows, formats, "Bits per target with one field of one layer taken out.")
+                loss, base = (mean_loss(losses, mask) for losses in (cut, whole))
+                where = {"field": field, "layer": layer + 1, "depth": bin_name(edges)}
+                rows.append({**where, "targets": int(mask.sum()), "loss": loss, "rise": loss - base})
+    columns = {
+        "field": "Which field is taken out: the coupling to the attended token, or to its successor.",
+        "layer": "Of which layer, counted from 1.",
+        "depth": DEPTH,
+        "targets": (TARGETS, ",d"),
+        "loss": ("Mean loss without the field, in bits per target.", ".3f"),
+        "rise": ("By how much that is more than with the field, in bits per target.", "+.3f"),
+    }
+    return Table.of(columns, rows, "Bits per target with one field of one layer taken out.")
+
+
+def draw_lesions(table: Table, surface: str = "any") -> Figure:
+    """A panel per field, from :func:`lesion_table`: layers down, copy depth across.
+
+    A cell shows by how many bits per target the loss rises; both panels share their shades.
+    """
+    fields, layers, depths = (list(dict.fromkeys(table.column(c))) for c in ("field", "layer", "depth"))
+    cells = {(row["field"], row["layer"], row["depth"]): row["rise"] for row in table.rows}
+    values = np.array(
+        [[[cells.get((f, y, d), np.nan) for d in depths] for y in layers] for f in fields], float
+    )
+    most = float(np.nanmax(values)) if np.isfinite(values).any() else 1.0
+    with styled(surface) as tone:
+        from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+        shades = LinearSegmentedColormap.from_list("rise", ["#eceff2", "#f3c9a0", CYCLE[1], "#8f3a06"])
+        norm = PowerNorm(0.6, vmin=0.0, vmax=max(most, 1e-3), clip=True)
+        figure, grid = new_figure(1, len(fields), 0.36 * len(layers) + 0.85)
+        for axes, field, panel in zip(grid[0], fields, values, strict=True):
+            picture = axes.imshow(panel, cmap=shades, norm=norm, aspect="auto")
+            for (i, j), value in np.ndenumerate(panel):
+                text, tint = "none", tone["text"]
+                if np.isfinite(value):
+                    text, tint = f"{value:+.2f}".replace("-", "−"), ink_on(picture.to_rgba(value))
+                axes.text(j, i, text, ha="center", va="center", fontsize=7, color=tint)
+            axes.set_title(f"without the {field} field of")
+            axes.set_xticks(range(len(depths)), depths)
+            axes.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
+            axes.set_xlabel("copy depth of the target")
+            axes.grid(False)
+            axes.spines[:].set_visible(False)
+            axes.tick_params(length=0)
+    return figure
+
+
+def side_by_side(table: Table) -> Table:
+    """A :func:`lesion_table` as it is read: a row per field and layer, the rise in a column for every copy depth."""
+    depths = list(dict.fromkeys(table.column("depth")))
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in table.rows:
+        key = row["field"], row["layer"]
+        rows.setdefault(key, {"field": key[0], "layer": key[1]})[row["depth"]] = row["rise"]
+    columns: dict[str, str | tuple[str, str]] = {name: table.about[name] for name in ("field", "layer")}
+    columns |= {d: (f"Rise on targets of copy depth {d}, in bits per target.", "+.3f") for d in depths}
+    return Table.of(columns, list(rows.values()), table.caption)
+
+
+@instrument("lesions", "Which field does what", applies=has_coupling)
+def inspect(subject: Subject) -> Finding:
+    """Every field of every layer of the run, taken out in turn."""
+    table = lesion_table(subject.model, subject.corpus.valid, subject.battery, device=subject.device)
+    most = max((row for row in table.rows if row["targets"]), key=lambda row: row["rise"])
+    return Finding(
+        "Which field does what",
+        "Bits per target that are added when one field of one layer is taken out, by copy depth; nothing is trained "
+        f"again. Most is added without the {most['field']} field of layer {most['layer']}: {signed(most['rise'])} bits "
+        f"at copy depth {most['depth']}.",
+        {"lesions": side_by_side(table), "lesions-data": table},
+        {"lesions": lambda surface: draw_lesions(table, surface)},
+    )

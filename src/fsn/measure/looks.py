@@ -1,43 +1,51 @@
-"""Where a model looks when a text says something again.
+"""Where a model looks when a passage is repeated.
 
-A passage, a little of what follows it, and the passage once more. When the second saying has reached place t, two
-places of the first could help: the same place u, and u + 1, which holds what comes next. Ordinary attention passes on
+A passage, a little of what follows it, and the passage once more. When the repetition has reached place t, two places
+of the first time could help: the same place u, and u + 1, which holds what comes next. Ordinary attention passes on
 what lies where it looks, so to copy it has to look at u + 1; some layer before must have told that token what precedes
 it. Coupling to successors passes on what lies one further, so it can look at u itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fsn.errors import UserError
-from fsn.measure.copy_depth import Tokens
-from fsn.measure.losses import NATS_PER_BIT, evaluating
-from fsn.measure.tables import Table
-from fsn.nn import record
+from ..errors import UserError
+from ..nn import record
+from .finding import Finding, Subject, instrument
+from .losses import NATS_PER_BIT, evaluating
+from .style import CYCLE, new_figure, styled
+from .tables import Table, stacked
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OFFSETS = tuple(range(-3, 4))
 PASSAGES = 64
 SHORTEST = 20
-"""Symbols in a window below which nothing can be said twice with anything in between."""
+"""A window of fewer symbols has no room for a passage, something else, and the passage again."""
 BATCH = 16
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What was seen: mean attention (layers, offsets) from the second saying to places of the first, counted from the
-    same place, and bits per symbol of both sayings."""
+    """Mean attention (layers, offsets) from a repeated passage to places around the same one the first time, and bits
+    per symbol the first and the second time."""
 
     name: str
     offsets: tuple[int, ...]
     weights: NDArray[np.float64]
     first: float
     second: float
+    bits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    """Mean bits of every prediction of the windows, (T−1,)."""
 
     def weight(self, layer: int, offset: int) -> float:
         """Mean attention of a layer, counted from 1, at an offset."""
@@ -56,31 +64,40 @@ class Looks:
             for layer, weights in enumerate(self.weights, 1)
         ]
         caption = (
-            f"Attention from a passage said again to the places of its first saying; {self.first:.3f} bits a symbol "
-            f"the first time, {self.second:.3f} the second."
+            f"Attention from a repeated passage to the places around the same one the first time; {self.first:.3f} "
+            f"bits a symbol the first time, {self.second:.3f} the second."
         )
-        return Table(("model", "layer", *columns), rows, dict.fromkeys(columns, ".3f"), caption)
+        said: dict[str, str | tuple[str, str]] = {"model": "The run.", "layer": "Layer, counted from 1."}
+        for name, offset in zip(columns, self.offsets, strict=True):
+            said[name] = (f"Mean attention to {place(offset)} (1 is all of it).", ".3f")
+        return Table.of(said, rows, caption)
 
 
-def said_again(tokens: Tokens, length: int, count: int = PASSAGES) -> tuple[Tensor, int]:
+def place(offset: int) -> str:
+    """An offset from the same place the first time, in words."""
+    named = {0: "the same place", 1: "what came next"}
+    return named.get(offset, f"{abs(offset)} {'before' if offset < 0 else 'after'} the same place")
+
+
+def repeated(tokens: Tensor, length: int, count: int = PASSAGES) -> tuple[Tensor, int]:
     """``count`` windows (count, length), each a passage, what follows it, and the passage again; and the period, by
-    which the sayings are apart. Passages are two fifths of a window, spread evenly over the text."""
+    which the two are apart. Passages are two fifths of a window, spread evenly over the text."""
     if length < SHORTEST:
-        raise UserError(f"a window of {length} symbols is too short to say something twice; take {SHORTEST}")
+        raise UserError(f"a window of {length} symbols is too short to repeat a passage in; take {SHORTEST}")
     passage = 2 * length // 5
     period = length - passage
-    text = torch.as_tensor(tokens).long()
+    text = tokens.long()
     if len(text) < period:
-        raise UserError(f"the text has {len(text)} symbols; to say some of it twice takes {period}")
+        raise UserError(f"the text has {len(text)} symbols; to repeat some of it takes {period}")
     starts = torch.linspace(0, len(text) - period, count).round().long()
     once = text[starts[:, None] + torch.arange(period)]
     return torch.cat((once, once[:, :passage]), dim=1), period
 
 
 def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
-    """Read windows (n, T) that say something again after ``period`` symbols; the model stays on its device.
+    """Read windows (n, T) that repeat a passage after ``period`` symbols; the model stays on its device.
 
-    The first quarter of the second saying does not count: nothing tells yet that it is one.
+    The first quarter of the repetition does not count: nothing tells yet that it is one.
     """
     length = windows.shape[1] - 1
     passage = windows.shape[1] - period
@@ -90,6 +107,7 @@ def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
     device = next(iter(model.parameters())).device
     sums: list[Tensor] = []
     bits = torch.zeros(2, dtype=torch.float64)
+    each = torch.zeros(length, dtype=torch.float64)
     with evaluating(model):
         for batch in windows.split(BATCH):
             inputs, targets = batch[:, :-1].to(device), batch[:, 1:].to(device)
@@ -104,9 +122,79 @@ def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
                 )
             sums.append(torch.stack(seen))
             losses = losses.double().cpu() / NATS_PER_BIT
+            each += losses.sum(0)
             bits += torch.stack(
                 [losses[:, skipped : passage - 1].mean(1).sum(), losses[:, period + skipped :].mean(1).sum()]
             )
     mean = torch.stack(sums).sum(0).numpy() / len(windows)
     first, second = (bits / len(windows)).tolist()
-    return Looks(name, kept, mean, first, second)
+    return Looks(name, kept, mean, first, second, (each / len(windows)).numpy())
+
+
+FAINT = 0.08
+"""Weights below this share of the largest are not named in the figure, layers with only such ones not shown."""
+
+
+def draw_looks(seen: Sequence[Looks], surface: str = "any") -> Figure:
+    """A panel per layer that looks back: mean attention by offset from the same place the first time.
+
+    Of every model the layers that look back at least faintly are shown, and always the one that does so most.
+    """
+    most = max(float(found.weights.max()) for found in seen)
+    panels = [
+        (found, layer)
+        for found in seen
+        for layer, weights in enumerate(found.weights)
+        if weights.max() > FAINT * most or layer == found.weights.max(axis=1).argmax()
+    ]
+    columns = min(4, len(panels))
+    rows = -(-len(panels) // columns)
+    with styled(surface) as tone:
+        named = {0: CYCLE[0], 1: CYCLE[1]}
+        figure, grid = new_figure(rows, columns, 1.15 * rows + 0.45, sharey=True)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes, (found, layer) in zip(grid.flat, panels, strict=False):
+            weights = found.weights[layer]
+            axes.bar(
+                found.offsets, weights, color=[named.get(o, tone["rule"]) for o in found.offsets], width=0.72
+            )
+            for offset, weight in zip(found.offsets, weights, strict=True):
+                if weight > FAINT * most:
+                    axes.annotate(
+                        f"{100 * weight:.0f} %" if weight >= 0.01 else f"{100 * weight:.1f} %",
+                        (offset, weight), xytext=(0, 1.5), textcoords="offset points", ha="center", fontsize=6.5,
+                    )  # fmt: skip
+            axes.set_title(f"{found.name}, layer {layer + 1}", fontsize=8)
+            axes.set_ylim(0.0, 1.18 * max(most, 1e-6))
+            axes.set_xticks(found.offsets, [f"{o:+d}".replace("-", "−") if o else "0" for o in found.offsets])
+            axes.set_yticks([])
+            axes.tick_params(length=0, labelsize=6.5)
+            axes.grid(False)
+            axes.spines["left"].set_visible(False)
+        handles = [
+            grid[0][0].bar([0], [0], color=tint, label=place(offset)) for offset, tint in named.items()
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, handlelength=1.0)
+    return figure
+
+
+@instrument("looks", "Where it looks when a passage is repeated")
+def inspect(subject: Subject) -> Finding:
+    """Passages of the validation text, repeated, through the run and the one it is compared with."""
+    windows, period = repeated(subject.corpus.valid, subject.run.recipe.length)
+    seen = [look(model, windows, period, name) for name, model in subject.models.items()]
+    told = []
+    for found in seen:
+        layer, column = np.unravel_index(int(found.weights.argmax()), found.weights.shape)
+        told.append(
+            f"Layer {layer + 1} of {found.name} puts {100 * found.weights[layer, column]:.0f} % of its attention on "
+            f"{place(found.offsets[column])}; a symbol costs it {found.first:.3f} bits the first time and "
+            f"{found.second:.3f} the second."
+        )
+    return Finding(
+        "Where it looks when a passage is repeated",
+        " ".join(told),
+        {"looks": stacked([found.table() for found in seen])},
+        {"looks": lambda surface: draw_looks(seen, surface)},
+    )

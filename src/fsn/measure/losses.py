@@ -1,4 +1,4 @@
-"""Loss of every single token, in bits: what the copy-depth instrument compares between models."""
+"""Loss of every single token, in bits, and the one store in which a run's are kept."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from fsn.data import Corpus
-from fsn.data.cache import cache_folder
-from fsn.errors import UserError
-from fsn.io import atomic_file
-from fsn.measure.copy_depth import CACHE_FORMAT, Battery, Tokens, windows_of
-from fsn.measure.runs import check_corpus
-from fsn.progress import Bar
-from fsn.train.recipe import Precision
-from fsn.train.run import Run
-from fsn.train.world import autocast
+from ..data import Corpus, Windows
+from ..data.cache import cache_folder
+from ..errors import UserError
+from ..io import atomic_file
+from ..train.evaluate import window_losses
+from ..train.recipe import Precision
+from ..train.run import Run
+from .runs import check_corpus
+
+if TYPE_CHECKING:
+    from .copy_depth import Battery
 
 NATS_PER_BIT = math.log(2.0)
+BATCH = 64
+FILE = "token_losses.npz"
+"""What an archived run keeps beside its weights, so that its tables need no GPU."""
 
 
 @contextlib.contextmanager
@@ -34,80 +40,58 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.no_grad():
             yield
     finally:
         model.train(training)
 
 
-def per_token_losses(
+def token_losses(
     model: nn.Module,
-    tokens: Tokens,
+    windows: Windows,
+    index: NDArray[np.integer] | None = None,
     *,
-    windows: NDArray[np.integer] | None = None,
-    length: int = 256,
-    stride: int = 128,
     device: str | torch.device | None = None,
-    batch_size: int = 64,
     precision: Precision = "fp32",
-    description: str = "loss of every token",
+    label: str = "loss of every token",
 ) -> NDArray[np.float32]:
-    """Bits of every prediction, float32 (n, length − 1).
+    """Bits of every prediction of the windows ``index`` (all, without it), float32 (n, length − 1).
 
-    ``tokens`` is a split, a vector of tokens from which windows of ``length`` are cut every ``stride``, or
-    windows (n, length) already cut. ``windows`` (n,) picks some of them by number, in the given order.
     Without a ``device`` the model stays where it is; with one it is moved there.
     """
-    two_dimensional = tokens.ndim == 2
-    cut = np.asarray(tokens) if two_dimensional else windows_of(tokens, length, stride)
-    chosen = np.arange(len(cut)) if windows is None else np.asarray(windows)
-    if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(cut):
+    chosen = torch.arange(len(windows)) if index is None else torch.from_numpy(np.asarray(index, np.int64))
+    if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(windows):
         raise UserError(
-            f"Window {int(chosen.max())} was asked for, but the split has {len(cut):,} windows; "
+            f"Window {int(chosen.max())} was asked for, but the split has {len(windows):,} windows; "
             "use a battery made from this split."
         )
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
-    if vocabulary is not None and len(chosen) and int(cut[chosen].max()) >= vocabulary:
+    if vocabulary is not None and int(windows.tokens.max()) >= vocabulary:
         raise UserError(
-            f"The text holds token {int(cut[chosen].max())}, but the model knows {vocabulary} symbols; "
+            f"The text holds token {int(windows.tokens.max())}, but the model knows {vocabulary} symbols; "
             "measure it on the corpus it was trained on."
         )
     if device is not None:
         model = model.to(device)
-    place = next(model.parameters()).device
-    losses = np.empty((len(chosen), cut.shape[1] - 1), np.float32)
-    with evaluating(model), Bar(description, total=len(chosen)) as bar:
-        for start in range(0, len(chosen), batch_size):
-            batch = torch.from_numpy(cut[chosen[start : start + batch_size]].astype(np.int64)).to(place)
-            with autocast(precision, place):
-                nats = model.loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())  # type: ignore[operator]
-            losses[start : start + len(batch)] = (nats.float() / NATS_PER_BIT).cpu().numpy()
-            bar.update(len(batch))
-    return losses
+    found = np.empty((len(chosen), windows.length - 1), np.float32)
+    there, low = windows.to(next(model.parameters()).device), 0
+    for nats in window_losses(model, there, chosen, batch_size=BATCH, precision=precision, label=label):
+        found[low : low + len(nats)] = (nats.float() / NATS_PER_BIT).cpu().numpy()
+        low += len(nats)
+    return found
 
 
 def battery_losses(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tensor,
     battery: Battery,
     *,
     device: str | torch.device | None = None,
-    batch_size: int = 64,
-    precision: Precision = "fp32",
-    description: str = "loss of every token",
+    label: str = "loss of every token",
 ) -> NDArray[np.float32]:
-    """:func:`per_token_losses` on the windows of a copy-depth battery, (n, T−1)."""
-    return per_token_losses(
-        model,
-        tokens,
-        windows=battery.windows,
-        length=battery.length,
-        stride=battery.stride,
-        device=device,
-        batch_size=batch_size,
-        precision=precision,
-        description=description,
-    )
+    """:func:`token_losses` on the windows of a copy-depth battery, cut from a split: (n, T−1)."""
+    windows = Windows(tokens, battery.length, battery.stride)
+    return token_losses(model, windows, battery.windows, device=device, label=label)
 
 
 def run_losses(
@@ -115,44 +99,73 @@ def run_losses(
     corpus: Corpus,
     battery: Battery,
     *,
-    split: str = "valid",
     device: str | torch.device | None = None,
-    batch_size: int = 64,
-    precision: Precision = "fp32",
     cache: str | os.PathLike[str] | None = None,
 ) -> NDArray[np.float32]:
-    """Losses of a run's best weights on a battery, kept in the cache folder so that a second table is free.
+    """Losses of a run's best weights on a battery of its validation split.
 
-    The file is named by a hash of the weights, the text, the windows and the precision; a damaged one is
-    made again.
+    They are read from the run folder or from the cache folder if they are there and belong to these weights, this
+    text and these windows; else they are measured, and kept in the cache folder so that a second table is free.
     """
     check_corpus(run, corpus)
-    weights = run.folder / "best.safetensors"
-    if not weights.is_file():
+    if not (run.folder / "best.safetensors").is_file():
         raise UserError(
             f"{run.folder} has no best.safetensors, so its losses cannot be measured; copy its weights too."
         )
-    with open(weights, "rb") as file:
-        key = hashlib.file_digest(file, "sha256")
-    setting = f"{corpus.sha256} {split} {battery.length} {battery.stride} {precision} {CACHE_FORMAT}"
-    key.update(setting.encode() + battery.windows.tobytes())
-    path = cache_folder(cache) / "losses" / f"losses-{key.hexdigest()[:24]}.npz"
+    mark = _mark(run.folder, corpus.sha256, battery)
+    kept = cache_folder(cache) / "losses" / f"{mark[:24]}.npz"
+    for bits in (stored_losses(run, battery), _read(kept, mark, battery)):
+        if bits is not None:
+            return bits
+    bits = battery_losses(
+        run.load_model("best"), corpus.valid, battery, device=device, label=f"losses of {run.name}"
+    )
+    with contextlib.suppress(
+        OSError
+    ):  # a cache that cannot be written costs the next caller time, nothing else
+        _write(kept, bits, mark)
+    return bits
+
+
+def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
+    """The losses kept in a run folder, if they belong to its weights and to these windows."""
+    if not (run.folder / FILE).is_file() or not (run.folder / "best.safetensors").is_file():
+        return None
+    mark = _mark(run.folder, str(run.config["corpus"]["sha256"]), battery)
+    return _read(run.folder / FILE, mark, battery)
+
+
+def store_losses(folder: Path, sha256: str, battery: Battery, bits: NDArray[np.float32]) -> None:
+    """Keep losses beside the weights of an archived run, as ``token_losses.npz``."""
+    _write(folder / FILE, bits, _mark(folder, sha256, battery))
+
+
+def _read(path: Path, mark: str, battery: Battery) -> NDArray[np.float32] | None:
+    stored = read_arrays(path, "bits", "mark")
+    if stored is None or stored[1].tobytes() != mark.encode():
+        return None
+    fits = stored[0].shape == battery.depth.shape and stored[0].dtype == np.float32
+    return stored[0] if fits else None
+
+
+def _write(path: Path, bits: NDArray[np.float32], mark: str) -> None:
+    with atomic_file(path) as file:
+        np.savez_compressed(file, bits=bits, mark=np.frombuffer(mark.encode(), np.uint8))
+
+
+def _mark(folder: Path, sha256: str, battery: Battery) -> str:
+    """What losses belong to: the weights, the text, the windows."""
+    with open(folder / "best.safetensors", "rb") as file:
+        weights = hashlib.file_digest(file, "sha256").hexdigest()
+    key = hashlib.sha256(f"{weights} {sha256} {battery.length} {battery.stride} ".encode())
+    key.update(battery.windows.tobytes())
+    return key.hexdigest()
+
+
+def read_arrays(path: Path, *names: str) -> list[NDArray[Any]] | None:
+    """Arrays of an .npz file, read without pickle; ``None`` if it is not there, damaged, or lacks one."""
     try:
         with np.load(path, allow_pickle=False) as stored:
-            bits = stored["bits"]
-        if bits.shape == battery.depth.shape and bits.dtype == np.float32:
-            return bits
+            return [stored[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass
-    bits = battery_losses(
-        run.load_model("best"),
-        getattr(corpus, split),
-        battery,
-        device=device,
-        batch_size=batch_size,
-        precision=precision,
-        description=f"losses of {run.name}",
-    )
-    with contextlib.suppress(OSError), atomic_file(path) as file:
-        np.savez_compressed(file, bits=bits)
-    return bits
+        return None

@@ -1,25 +1,21 @@
-"""Run folders as the instruments see them, and the checks that keep a comparison honest."""
+"""Run folders as the instruments see them: logged values, checks that keep a comparison honest, and seconds.
+
+A run that goes on over several sittings shares its device now and then, and the seconds of such an epoch say nothing
+about the model. An epoch that took clearly longer than the run's median epoch is taken for one that was held up.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from fsn.data import Corpus
-from fsn.errors import UserError
-from fsn.train.run import Run, load_run
+import numpy as np
 
-
-class RunLike(Protocol):
-    """What an instrument needs of a run: ``fsn.train.load_run`` returns one."""
-
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-
-    @property
-    def epochs(self) -> Sequence[Mapping[str, Any]]: ...
+from ..data import Corpus
+from ..errors import UserError
+from ..train.run import Run, load_run
 
 
 def load_runs(folders: Sequence[str | os.PathLike[str]], comparable: bool = True) -> list[Run]:
@@ -54,17 +50,12 @@ def check_metrics(run: Run) -> None:
         )
 
 
-def run_name(run: RunLike) -> str:
-    """The name of the run's folder."""
-    return str(getattr(run, "name", "run"))
-
-
-def finished_epochs(run: RunLike) -> list[Mapping[str, Any]]:
+def finished_epochs(run: Run) -> list[Mapping[str, Any]]:
     """The lines of epochs that ran to their end; one cut short says nothing at its number."""
     return [row for row in run.epochs if row.get("complete", True)]
 
 
-def diverged_at(run: RunLike) -> int | None:
+def diverged_at(run: Run) -> int | None:
     """The epoch in which a run's loss or gradient stopped being finite, or ``None``.
 
     Either an epoch's loss was written as null, or the trainer stopped with a warning and nothing after it
@@ -74,7 +65,7 @@ def diverged_at(run: RunLike) -> int | None:
         for key in ("train_loss_bits", "valid_bits"):
             if key in row and not math.isfinite(epoch_value(row, key)):
                 return int(row["epoch"])
-    lines: Sequence[Mapping[str, Any]] = getattr(run, "metrics", [])
+    lines = run.metrics
     reached = max((int(line.get("step", 0)) for line in lines if line.get("kind") != "warning"), default=0)
     for line in lines:
         if line.get("what") == "non-finite" and int(line["step"]) > reached:
@@ -82,7 +73,7 @@ def diverged_at(run: RunLike) -> int | None:
     return None
 
 
-def vocabulary_of(run: RunLike) -> int | None:
+def vocabulary_of(run: Run) -> int | None:
     """Number of symbols of the run's corpus, if its configuration says so."""
     symbols = (run.config.get("corpus") or {}).get("symbols")
     if isinstance(symbols, str):
@@ -90,13 +81,13 @@ def vocabulary_of(run: RunLike) -> int | None:
     return (run.config.get("model") or {}).get("vocab_size")
 
 
-def check_comparable(runs: Sequence[RunLike], windows: bool = True) -> None:
+def check_comparable(runs: Sequence[Run], windows: bool = True) -> None:
     """Stop a comparison of runs on different corpora, vocabularies or window lengths with one sentence."""
     if not runs:
         raise UserError("There is no run to measure; give at least one run folder.")
     first = runs[0]
     for run in runs[1:]:
-        names = f"{run_name(first)} and {run_name(run)}"
+        names = f"{first.name} and {run.name}"
         one, other = first.config.get("corpus") or {}, run.config.get("corpus") or {}
         if vocabulary_of(first) != vocabulary_of(run) or one.get("symbols") != other.get("symbols"):
             raise UserError(
@@ -116,12 +107,12 @@ def check_comparable(runs: Sequence[RunLike], windows: bool = True) -> None:
             )
 
 
-def check_corpus(run: RunLike, corpus: Corpus) -> None:
+def check_corpus(run: Run, corpus: Corpus) -> None:
     """Stop if a run is to be measured on another text than the one it was trained on."""
     made = run.config.get("corpus") or {}
     if made.get("symbols") != corpus.symbols.hex() or made.get("sha256") != corpus.sha256:
         raise UserError(
-            f"{run_name(run)} was trained on {made.get('name')} ({vocabulary_of(run)} symbols), not on this "
+            f"{run.name} was trained on {made.get('name')} ({vocabulary_of(run)} symbols), not on this "
             f"{corpus.name} ({corpus.vocab_size} symbols); measure it on its own corpus."
         )
 
@@ -142,12 +133,70 @@ def epoch_values(epochs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     return [epoch_value(row, key) for row in epochs]
 
 
-def require_epochs(runs: Sequence[RunLike], epochs: int) -> None:
+def require_epochs(runs: Sequence[Run], epochs: int) -> None:
     """Stop if a run has fewer finished epochs than a measurement needs."""
     for run in runs:
         finished = len(finished_epochs(run))
         if finished < epochs:
             raise UserError(
-                f"{run_name(run)} has {finished} finished epochs and this measurement needs {epochs}; "
+                f"{run.name} has {finished} finished epochs and this measurement needs {epochs}; "
                 "train it further or ask for fewer epochs."
             )
+
+
+SLOW = 0.9
+"""Below this share of the median epoch's speed an epoch counts as held up."""
+
+
+def epoch_seconds(run: Run) -> list[float]:
+    """Seconds of training and validation of every finished epoch."""
+    ends = epoch_values(finished_epochs(run), "cumulative_s")
+    return [end - start for start, end in zip([0.0, *ends[:-1]], ends, strict=True)]
+
+
+def median_epoch(run: Run) -> float:
+    """Seconds of the median epoch; ``nan`` where none were logged."""
+    known = [s for s in epoch_seconds(run) if math.isfinite(s)]
+    return float(np.median(known)) if known else math.nan
+
+
+def held_up(run: Run) -> list[int]:
+    """The epochs (from 1) that were held up."""
+    usual = median_epoch(run)
+    return [i + 1 for i, s in enumerate(epoch_seconds(run)) if s * SLOW > usual]
+
+
+def steady_seconds(run: Run) -> list[float]:
+    """Cumulative seconds at the end of every epoch, as if held-up epochs had taken the median."""
+    slow, usual = set(held_up(run)), median_epoch(run)
+    seconds = [usual if i in slow else s for i, s in enumerate(epoch_seconds(run), 1)]
+    return [float(end) for end in np.cumsum(seconds)]
+
+
+def pace_note(run: Run) -> str | None:
+    """One sentence on a run's held-up epochs, if it has any."""
+    slow = held_up(run)
+    if not slow:
+        return None
+    which = f"epoch {slow[0]}" if len(slow) == 1 else f"epochs {_ranges(slow)}"
+    return (
+        f"{run.name}: {which} took over {1 / SLOW:.2f} times its median epoch ({median_epoch(run):,.1f} s), "
+        "as when something else uses the device; in times and speeds here the median stands for "
+        f"{'it' if len(slow) == 1 else 'them'}."
+    )
+
+
+def pace_notes(runs: Iterable[Run]) -> list[str]:
+    """Those sentences, for the runs that need one."""
+    return [note for note in map(pace_note, runs) if note]
+
+
+def _ranges(numbers: list[int]) -> str:
+    """``1 to 3, 7``."""
+    spans: list[list[int]] = []
+    for n in numbers:
+        if spans and n == spans[-1][-1] + 1:
+            spans[-1].append(n)
+        else:
+            spans.append([n])
+    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in spans)

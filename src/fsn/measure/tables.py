@@ -7,24 +7,26 @@ import io
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fsn.errors import UserError
-from fsn.io import write_text_atomic
+from ..errors import UserError
+from ..io import write_text_atomic
 
 
 @dataclass
 class Table:
     """Named columns and rows of plain values (numbers, strings, ``None`` where nothing was measured).
 
-    ``formats`` gives the printed form of a column, as in ``{"margin": "+.4f"}``; CSV keeps full precision.
+    ``formats`` gives the printed form of a column, as in ``{"margin": "+.4f"}``; CSV keeps full precision. ``about``
+    says what a column holds and in which unit.
     """
 
     columns: Sequence[str]
     rows: Sequence[Mapping[str, Any]] = ()
     formats: Mapping[str, str] = field(default_factory=dict)
     caption: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -34,6 +36,18 @@ class Table:
                     f"A table row names the columns {sorted(unknown)}; the table has {list(self.columns)}."
                 )
 
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Sequence[str]],
+        rows: Sequence[Mapping[str, Any]],
+        caption: str = "",
+    ) -> Table:
+        """A table from what each column holds, with its unit: ``{"run": "The run.", "loss": ("In bits.", ".4f")}``."""
+        pairs = {name: (said, "") if isinstance(said, str) else said for name, said in columns.items()}
+        forms = {name: form for name, (_, form) in pairs.items() if form}
+        return cls(tuple(columns), rows, forms, caption, {name: said for name, (said, _) in pairs.items()})
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -41,10 +55,14 @@ class Table:
         """The values of one column, top to bottom."""
         return [row.get(name) for row in self.rows]
 
+    def is_numeric(self, name: str) -> bool:
+        """Whether a column holds numbers."""
+        return any(isinstance(v, int | float) and not isinstance(v, bool) for v in self.column(name))
+
     def where(self, **equal: Any) -> Table:
         """The rows whose columns equal the given values."""
         kept = [row for row in self.rows if all(row.get(name) == value for name, value in equal.items())]
-        return Table(self.columns, kept, self.formats, self.caption)
+        return replace(self, rows=kept)
 
     def cell(self, row: Mapping[str, Any], column: str) -> str:
         """One value as it is printed: ``—`` for nothing, ``∞`` for never."""
@@ -64,15 +82,9 @@ class Table:
 
     def to_markdown(self) -> str:
         """A GitHub-flavoured Markdown table; columns that hold numbers are aligned right."""
-        numeric = {
-            name: any(
-                isinstance(value, int | float) and not isinstance(value, bool) for value in self.column(name)
-            )
-            for name in self.columns
-        }
         lines = [
             "| " + " | ".join(self.columns) + " |",
-            "|" + "|".join("---:" if numeric[name] else "---" for name in self.columns) + "|",
+            "|" + "|".join("---:" if self.is_numeric(name) else "---" for name in self.columns) + "|",
         ]
         for row in self.rows:
             cells = (self.cell(row, name).replace("|", "\\|") for name in self.columns)
@@ -97,4 +109,10 @@ def stacked(tables: Sequence[Table]) -> Table:
     """The rows of all tables one after the other, under every column that any of them has."""
     columns = dict.fromkeys(column for table in tables for column in table.columns)
     formats = {column: form for table in tables for column, form in table.formats.items()}
-    return Table(tuple(columns), [row for table in tables for row in table.rows], formats)
+    about = {column: text for table in tables for column, text in table.about.items()}
+    return Table(tuple(columns), [row for table in tables for row in table.rows], formats, about=about)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference as it stands in a sentence: ``+0.050``, ``−0.050``."""
+    return f"{value:+.{digits}f}".replace("-", "−")

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
-from ..measure import load_runs
+from ..measure import load_runs, store_losses
+from ..measure.losses import FILE
 from ..train import Run, load_run
 from ..train.run import same_but_seed
 from .bench import Bench
 from .runs import PAPER, Library, Scale, epochs_of
-from .tokens import FILE, store_losses
 
 TEXTS = ("environment.json", "log.txt")
 KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "DONE", "kernel", FILE)

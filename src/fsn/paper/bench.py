@@ -13,24 +13,7 @@ from torch import nn
 
 from ..data import Corpus
 from ..errors import UserError
-from ..measure import (
-    BINS,
-    Battery,
-    CopyDepth,
-    DepthCurve,
-    KernelReading,
-    SeedSummary,
-    Table,
-    battery,
-    check_comparable,
-    depth_curve,
-    label_corpus,
-    margin_table,
-    read_kernel,
-    run_losses,
-    seed_summary,
-)
-from ..measure.copy_depth import bin_name
+from ..measure import BINS, Battery, CopyDepth, DepthCurve, KernelReading, SeedSummary, Table, battery, bin_name, check_comparable, depth_curve, label_corpus, margin_table, read_kernel, run_losses, seed_summary
 from ..train import Run
 from ..train.world import choose_device
 from .runs import (
@@ -48,7 +31,6 @@ from .runs import (
     epochs_of,
     setting_of,
 )
-from .tokens import stored_losses
 
 T = TypeVar("T")
 
@@ -170,9 +152,6 @@ class Bench:
         """Bits of every target of the battery under a run's best weights."""
 
         def measure() -> NDArray[np.float32]:
-            stored = stored_losses(run, self.battery(role))
-            if stored is not None:
-                return stored
             device = choose_device(self.device)
             return run_losses(run, self.corpus(role), self.battery(role), device=device, cache=self.cache)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import write_text_atomic
-from ..measure import Table
+from ..measure import Table, save_figure
 from ..progress import track
 from ..train import Run
 from .bench import Bench
@@ -91,9 +91,7 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
         written.append(folder / f"{item.name}-{slug(title)}.csv")
         table.write_csv(written[-1])
     for picture in result.pictures:
-        from ..measure.plots import save
-
-        written += save(picture.draw("any"), folder / picture.name)
+        written += save_figure(picture.draw("any"), folder / picture.name, title=picture.caption)
         if picture.table is not None:
             written.append(folder / f"{picture.name}-data.csv")
             picture.table.write_csv(written[-1])

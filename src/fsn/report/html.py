@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,8 @@ from html import escape as _escape
 from importlib import resources
 from typing import Any
 
-from fsn.measure.plots.style import COLOURS
+from ..measure.style import COLOURS
+from ..measure.tables import Table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """The browser itself is told to load nothing: a page that needs the network would visibly break."""
@@ -82,6 +84,30 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str =
     return (
         f'<div class="scroll"><table>{text}<thead><tr>{top}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def data_table(found: Table) -> str:
+    """A table of an instrument; each column's sentence stands in its heading and below the table."""
+    top = [
+        f'<span title="{escape(found.about.get(name, ""))}">{escape(name.replace("_", " "))}</span>'
+        for name in found.columns
+    ]
+    rows = [[escape(found.cell(row, name)) for name in found.columns] for row in found.rows]
+    said = [
+        f"<dt>{escape(name.replace('_', ' '))}</dt><dd>{escape(found.about[name])}</dd>"
+        for name in found.columns
+        if name in found.about
+    ]
+    columns = f'<dl class="columns">{"".join(said)}</dl>' if said else ""
+    return table(top, rows, escape(found.caption)) + columns
+
+
+def figure(svg: bytes, caption: str) -> str:
+    """An SVG inside the page, with a text for those who do not see it."""
+    data = base64.b64encode(svg).decode("ascii")
+    return (
+        f'<figure class="card"><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{data}"></figure>'
     )
 
 

@@ -1,1 +1,110 @@
-"""The demo's page as files: its body, its style, its scripts."""
+"""The page that the demo writes: fixed words, and what was measured as charts and tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ...io import write_text_atomic
+from ...report import asset, escape, page, table
+
+SCRIPTS = ("toy.js", "results.js", "strips.js", "attention.js", "full_size.js")
+EXAMPLE = "self.name"
+"""What stands in front of the example's last letter, and stood in front of one before."""
+
+
+def build_page(findings: dict[str, Any]) -> str:
+    """The whole page as text."""
+    about, models = findings["about"], findings["models"]
+    minutes, seconds = divmod(round(about["seconds"]), 60)
+    told = {
+        "corpus": escape(about["corpus"]),
+        "trained": f"{minutes} min {seconds} s" if minutes else f"{seconds} s",
+        "steps": f"{about['steps']:,}",
+        "table": results_table(findings),
+        "example": str(len(EXAMPLE)),
+        "example_text": escape(EXAMPLE),
+        "exercise_steps": f"{findings['exercise']['steps']:,}",
+        "layers": str(findings["kernels"]["text"]["layers"]),
+        "letters": str(findings["exercise"]["letters"]),
+        "k": str(len(findings["kernels"]["text"]["coordinates"][0][0])),
+        "prompt": escape(findings["prompt"].strip() or "⏎"),
+        "temperature": f"{about['temperature']:g}",
+        "samples": "".join(sample_figure(model, findings["prompt"]) for model in models),
+        "full_size": full_size_section(findings["full_size"]),
+        "folder": escape(about["folder"]),
+        "facts": escape(
+            f"{about['corpus']}: {about['characters']:,} characters, {about['symbols']} symbols, "
+            f"sha256 {about['sha256'][:12]}. {about['steps']:,} steps of {about['batch']} windows of "
+            f"{about['length']} characters, AdamW {about['lr']:g}, seed {about['seed']}. fsn {about['fsn']}, "
+            f"PyTorch {about['torch']}, Python {about['python']}, {about['machine']}, {about['date']}."
+        ),
+    }
+    return page(
+        "Attention as frustrated synchronization: a demo",
+        Template(asset(__package__, "body.html")).substitute(told),
+        data=findings,
+        styles=[asset(__package__, "demo.css")],
+        scripts=[asset("fsn.report", "kernel.js"), *(asset(__package__, name) for name in SCRIPTS)],
+        description="Three small models trained on one computer: an FSN, the Kuramoto layer, a transformer.",
+    )
+
+
+def full_size_section(found: dict[str, Any] | None) -> str:
+    """The models at full size, or nothing where there are none."""
+    if found is None:
+        return ""
+    crossing = found["crossing"]
+    told = {
+        "text": escape(found["text"]),
+        "epoch": crossing["epoch"] or "—",
+        "ratio": f"{100 * crossing['ratio']:.0f} %" if crossing["epoch"] else "—",
+        "ends": ", ".join(f"{escape(m['name'])} {m['bits']:.4f}" for m in found["models"]),
+        "pace": ""
+        if found["even"]
+        else "Epochs that shared the GPU with other work count as a run's median epoch.",
+    }
+    return Template(asset(__package__, "full_size.html")).substitute(told)
+
+
+def write_page(findings: dict[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write the page in one step and return where it is."""
+    write_text_atomic(path, build_page(findings))
+    return Path(path)
+
+
+def results_table(findings: dict[str, Any]) -> str:
+    """The models with their sizes, losses and speeds; the best of each column is bold."""
+    models = findings["models"]
+    columns = (
+        ("parameters", "parameters", "{:,.0f}", None),
+        ("valid_bits", "bits per character", "{:.3f}", min),
+        ("copied_bits", f"on copies (depth ≥ {findings['depth']['from']})", "{:.3f}", min),
+        ("tokens_per_s", "characters a second", "{:,.0f}", max),
+    )
+    rows = []
+    for model in models:
+        shade = f"--shade:var(--{model['key']})"
+        about = f'<span class="sub">{escape(model["about"])}</span>'
+        cells = [f'<i class="key" style="{shade}"></i>{escape(model["name"])}{about}']
+        for field, _, form, pick in columns:
+            known = [m[field] for m in models if m[field] is not None]
+            if model[field] is None:
+                cells.append("—")
+                continue
+            text = form.format(model[field])
+            best = pick is not None and model[field] == pick(known)
+            share = 100 * model[field] / max(known)
+            bar = f'<span class="row-bar" style="{shade};width:{share:.0f}%"></span>' if pick else ""
+            cells.append(f'<span class="{"best" if best else ""}">{text}</span>{bar}')
+        rows.append(cells)
+    return table(["", *(heading for _, heading, _, _ in columns)], rows)
+
+
+def sample_figure(model: dict[str, Any], prompt: str) -> str:
+    return (
+        f'<figure style="--shade:var(--{model["key"]})"><figcaption>{escape(model["name"])}</figcaption>'
+        f"<pre><b>{escape(prompt)}</b>{escape(model['sample'].rstrip())}</pre></figure>"
+    )

@@ -22,7 +22,7 @@
     snippet = snippets[state.act];
     ({ text, period } = snippet);
     T = text.length;
-    matrices = Object.fromEntries(Object.entries(snippet.models).map(([key, s]) => [key, s.layers.map((l) => Float32Array.from(atob(l.weights), (c) => (c.charCodeAt(0) / 255) ** 2))]));
+    matrices = Object.fromEntries(Object.entries(snippet.models).map(([key, s]) => [key, s.maps.map((bytes) => Float32Array.from(atob(bytes), (c) => (c.charCodeAt(0) / 255) ** 2))]));
     state.layer = bestLayer(state.key);
     state.at = Math.min(T - 2, period + Math.floor(period * 0.4));
     at.max = T - 2;
@@ -33,8 +33,11 @@
     draw();
   }
 
+  // Attention of a layer to the same place the first time (0) or the place after it (1).
+  const looks = (key, i, offset) => snippet.models[key].looks[i][snippet.models[key].offsets.indexOf(offset)];
+
   function bestLayer(key) {
-    const found = snippet.models[key].layers.map((l) => Math.max(l.place, l.after));
+    const found = snippet.models[key].looks.map((_, i) => Math.max(looks(key, i, 0), looks(key, i, 1)));
     return found.indexOf(Math.max(...found));
   }
 
@@ -43,13 +46,16 @@
     Strips.draw($("strips"), snippet, Object.keys(snippet.models).map((key) => [key, title(key), `var(--${key})`]));
   }
 
-  // How much attention lies where a copy needs it, over the whole second saying: each model's best layer.
+  // How much attention lies where a copy needs it, over the whole repetition: each model's best layer.
   function shares() {
-    const row = (m, i) => ({ ...snippet.models[m.key].layers[i], m, i, many: snippet.models[m.key].layers.length > 1 });
-    const cells = ({ m, i, many, place, after }) => `<tr><th scope="row"><i class="key" style="--shade:var(--${m.key})"></i>${escape(m.name)}${many ? `, layer ${i + 1}` : ""}</th><td>${percent(place)}</td><td>${percent(after)}</td></tr>`;
-    const rows = models.map((m) => cells(row(m, bestLayer(m.key))));
-    const chance = snippet.models.fsn.layers[0].chance;
-    $("attention-shares").innerHTML = `<thead><tr><th></th><th scope="col">same place</th><th scope="col">one past it</th></tr></thead><tbody>${rows.join("")}<tr><th scope="row">even attention</th><td>${percent(chance)}</td><td>${percent(chance)}</td></tr></tbody>`;
+    const row = (name, place, after) => `<tr><th scope="row">${name}</th><td>${percent(place)}</td><td>${percent(after)}</td></tr>`;
+    const rows = models.map((m) => {
+      const i = bestLayer(m.key), many = snippet.models[m.key].looks.length > 1;
+      return row(`<i class="key" style="--shade:var(--${m.key})"></i>${escape(m.name)}${many ? `, layer ${i + 1}` : ""}`, looks(m.key, i, 0), looks(m.key, i, 1));
+    });
+    let even = 0;
+    for (let t = period; t < T - 1; t++) even += 1 / (t + 1) / (T - 1 - period);
+    $("attention-shares").innerHTML = `<thead><tr><th></th><th scope="col">same place</th><th scope="col">one past it</th></tr></thead><tbody>${rows.join("")}${row("even attention", even, even)}</tbody>`;
   }
 
   function draw() {
@@ -79,7 +85,7 @@
     if (top !== undefined) {
       const again = state.at >= period;
       words += `The ${escape(title(state.key))} looks at itself with ${self} and, of the rest, most at ${quote(text[top])}`;
-      words += again && top === state.at - period ? ", <b>the same place in the first saying</b>" : again && top === state.at - period + 1 ? ", <b>one past the same place in the first saying</b>" : "";
+      words += again && top === state.at - period ? ", <b>the same place the first time</b>" : again && top === state.at - period + 1 ? ", <b>one past the same place the first time</b>" : "";
       words += ` (${percent(row[top])})`;
       words += top + 1 <= state.at ? `, which was followed by ${quote(text[top + 1])}. ` : ". ";
     }

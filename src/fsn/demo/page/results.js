@@ -1,4 +1,4 @@
-// Loss curves, the exercise's bars, and loss by copy depth.
+// Loss curves, the exercise's bars, loss by copy depth, coupling functions.
 (() => {
   const { exercise, models, depth, margins } = reportData, shade = (key) => `var(--${key})`;
 
@@ -52,11 +52,15 @@
     note.textContent = about[view];
     const series = view === "loss"
       ? models.map((m) => ({ name: m.name, color: shade(m.key), values: m.depth }))
-      : models.filter((m) => margins[m.key]).map((m) => ({ name: m.name, color: shade(m.key), values: margins[m.key].bins.margin, low: margins[m.key].bins.low, high: margins[m.key].bins.high }));
+      : models.filter((m) => margins[m.key]).map((m) => ({ name: m.name, color: shade(m.key), values: margins[m.key].margin, low: margins[m.key].low, high: margins[m.key].high }));
     return {
       title: "Loss by copy depth", height: 340, series, groups: depth.bins,
       notes: depth.tokens.map((n) => Charts.number(n, 0)), titles: depth.bins.map((b, i) => `copy depth ${b} · ${Charts.number(depth.tokens[i], 0)} characters`),
       x: { label: "copy depth, and number of characters" }, y: { label: view === "loss" ? "bits per character" : "bits against the transformer", zero: true },
     };
   }
+
+  // -- the trained kernels
+  const { kernels, about: { corpus } } = reportData;
+  Kernel.draw(document.getElementById("coupling"), [[corpus, kernels.text], ["letters", kernels.exercise]]);
 })();

@@ -1,4 +1,4 @@
-// The same thing, twice: what each character costs, the two sayings one above the other.
+// The same thing, repeated: what each character costs, the first and the second time one above the other.
 const Strips = (() => {
   const DARKEST = 7; // bits at which a character is as dark as it gets
   const glyph = (c) => (c === "\n" ? "⏎" : c === "\t" ? "⇥" : c);

@@ -32,7 +32,7 @@ def build_page(report: Report, pictures: Path) -> str:
         body,
         data={"live": live},
         styles=[asset(PACKAGE, "page.css")],
-        scripts=[asset(PACKAGE, "claims.js"), asset(PACKAGE, "kernel.js")],
+        scripts=[asset(PACKAGE, "claims.js"), asset("fsn.report", "kernel.js"), asset(PACKAGE, "kernel.js")],
         description="Every table, figure and claim of the paper beside what was measured here.",
     )
 

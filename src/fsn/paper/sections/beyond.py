@@ -9,22 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...measure import (
-    Looks,
-    Table,
-    best_epoch,
-    depth_losses,
-    family_table,
-    lesion_table,
-    look,
-    loss_at,
-    said_again,
-    seed_summary,
-    stacked,
-)
-from ...measure.kernel import FIELDS
-from ...measure.lesions import sample
-from ...measure.runs import diverged_at
+from ...measure import FIELDS, Looks, Table, best_epoch, depth_losses, diverged_at, draw_depth_bars, draw_lesions, draw_looks, family_table, lesion_table, look, loss_at, repeated, seed_summary, stacked
 from ...train import Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell
@@ -206,13 +191,11 @@ def depth_so_far(b: Bench) -> Result:
         remark = f"95 % {interval(line['low'], line['high'])}, {line['tokens']:,} targets"
         title = f"{line['run']}, depth {line['bin']}"
         rows.append(Row(title, None, line["margin"], None, "1", form="+.4f", remark=remark))
-    from ...measure import plots
-
     every = {"transformer": reference, **models}
     losses = {name: b.losses(run, "text") for name, run in every.items()}
     caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
     families = family_table(table, {name: [name] for name in models})
-    draw = functools.partial(plots.depth_bars, families)
+    draw = functools.partial(draw_depth_bars, families)
     return Result(
         rows=grouped(f"Epoch {epoch}, against {reference.name}", rows),
         tables=[("Bits per target by copy depth", depth_losses(losses, b.battery("text")))],
@@ -296,14 +279,12 @@ def dropout(b: Bench) -> Result:
                 rows += grouped(f"{model}, best of {b.epoch(need.epochs)} epochs", [found])
         result.rows += rows
         if all(row.ours is not None for row in rows):
-            from ...measure import plots
-
             ours = dropout_margins(b, pair)
             caption = (
                 f"{pair.name}: margins against the transformer by copy depth, without dropout and with dropout "
                 "0.1, and the paper's. Below zero the model is ahead."
             )
-            draw = functools.partial(plots.depth_bars, beside_the_paper(ours, pair))
+            draw = functools.partial(draw_depth_bars, beside_the_paper(ours, pair))
             result.pictures.append(Picture(pair.figure, caption, draw, ours))
     if result.pictures:
         result.notes.append(
@@ -326,7 +307,7 @@ def lesions(b: Bench, run: Run) -> Table:
         lambda: lesion_table(
             run.load_model("best"),  # its own copy: it may move to another device
             b.corpus("text").valid,
-            sample(b.battery("text")),
+            b.battery("text").sample(),
             device=choose_device(b.device),
         ),
     )
@@ -366,15 +347,13 @@ def which_field_copies(b: Bench) -> Result:
                 rows.append(compare(b, title, None, [need], measure, "+.3f"))
     result = Result(rows=rows)
     if run is not None and any(row.ours is not None for row in rows):
-        from ...measure import plots
-
         table = lesions(b, run)
         result.notes.append(
             "Nothing is trained again after a field is taken out, so a rise says what the rest relies on; what a model "
             "that never had it would lose is for the ablations to say."
         )
         caption = f"Rise of the loss, in bits per target, when one field of one layer of {run.name} is taken out, by "
-        draw = functools.partial(plots.lesions, table)
+        draw = functools.partial(draw_lesions, table)
         result.pictures.append(Picture("lesions", caption + "copy depth.", draw, table))
     return result
 
@@ -394,7 +373,7 @@ def seen(b: Bench, name: str) -> Looks:
     run = b.run(LOOKING[name])
 
     def measure() -> Looks:
-        windows, period = said_again(b.corpus("text").valid, b.scale.length(256))
+        windows, period = repeated(b.corpus("text").valid, b.scale.length(256))
         return look(b.model(run), windows, period, name)
 
     return b.memo(("looks", name), measure)
@@ -425,8 +404,6 @@ def where_it_looks(b: Bench) -> Result:
         if rows[-1].ours is not None:
             found.append(seen(b, name))
     if found:
-        from ...measure import plots
-
         result.notes.append(
             "Passages of two fifths of a window, one fifth of other text, the passage again. Attention passes on what "
             "lies where it looks, so a transformer that copies looks one place further, at what came next. Coupling to "
@@ -436,6 +413,6 @@ def where_it_looks(b: Bench) -> Result:
             "Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, "
             "at +1 what came next."
         )
-        table, draw = stacked([one.table() for one in found]), functools.partial(plots.looks, found)
+        table, draw = stacked([one.table() for one in found]), functools.partial(draw_looks, found)
         result.pictures.append(Picture("looks", caption, draw, table))
     return result

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...measure import epoch_margins, health_table, loss_at
-from ...measure.runs import diverged_at, epoch_value, finished_epochs
+from ...measure import diverged_at, epoch_margins, epoch_value, finished_epochs, health_table, loss_at
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import (

@@ -9,16 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...measure import (
-    EARLY_BINS,
-    Table,
-    best_epoch,
-    depth_distance_table,
-    family_table,
-    loss_at,
-    margin_table,
-)
-from ...measure.copy_depth import bin_name
+from ...measure import EARLY_BINS, Table, best_epoch, bin_name, depth_distance_table, draw_depth_bars, draw_depth_curves, draw_depth_distance, family_table, loss_at, margin_table
 from ...train import Run
 from ..bench import BIN_NAMES, DEEP_BINS, FAMILIES, REFERENCES, SHALLOW_BINS, Bench, NotRun, cell
 from ..rows import (
@@ -223,14 +214,12 @@ def bars(b: Bench) -> Result:
     found = {family: list(b.seed_names("text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
     if any(row.ours is not None for row in rows):
-        from ...measure import plots
-
         table = family_table(b.margins("text"), found)
         caption = (
             "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
             "from the lowest to the highest seed. Below zero the model is ahead."
         )
-        draw = functools.partial(plots.depth_bars, table)
+        draw = functools.partial(draw_depth_bars, table)
         result.pictures.append(Picture("copy-depth-bars", caption, draw, table))
     return result
 
@@ -253,14 +242,12 @@ def exact_depths(b: Bench) -> Result:
         curves = {family: b.curve(family) for family in DRAWN}
     except NotRun:
         return result
-    from ...measure import plots
-
     result.tables += [(f"{family}, every depth", curve.table()) for family, curve in curves.items()]
     caption = (
         "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
         "pools what is deeper."
     )
-    draw = functools.partial(plots.depth_curves, curves)
+    draw = functools.partial(draw_depth_curves, curves)
     result.pictures.append(Picture("copy-depth-curve", caption, draw))
     return result
 
@@ -297,14 +284,12 @@ def distance(b: Bench) -> Result:
         rows.append(compare(b, title, None, pair, lambda *_, n=near: deep(n), "+.4f"))
     result = Result(rows=rows)
     if rows[0].ours is not None:
-        from ...measure import plots
-
         found = b.memo("distance", table)
         caption = (
             "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
             "the number of targets."
         )
-        draw = functools.partial(plots.depth_distance, found)
+        draw = functools.partial(draw_depth_distance, found)
         result.pictures.append(Picture("depth-distance", caption, draw, found))
     return result
 

@@ -10,16 +10,7 @@ import numpy as np
 import torch
 
 from ...data import Windows
-from ...measure import (
-    DepthProfile,
-    KernelReading,
-    Table,
-    depth_profile,
-    read_gates,
-    stacked,
-    thinned,
-    through_training,
-)
+from ...measure import coupling_data, DepthProfile, KernelReading, Table, depth_profile, draw_coupling, draw_coupling_history, draw_states, read_gates, stacked, thinned, through_training
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import Claim, Found, Measurement, Picture, Result, Row, compare, item, listed, stated
@@ -75,24 +66,6 @@ def furthest(b: Bench) -> Run | None:
     return next((run for run in runs if (run.folder / "best.safetensors").is_file()), None)
 
 
-def live_data(run: Run, readings: Sequence[KernelReading]) -> dict[str, Any]:
-    """Coordinate means of the coefficients through training, for the page's sliders."""
-
-    def means(reading: KernelReading) -> Any:
-        mean = reading.weights.mean(axis=-1)
-        return np.stack([mean.real, mean.imag], axis=-1).round(6).tolist()  # field, layer, harmonic, re/im
-
-    last = readings[-1]
-    return {
-        "run": run.name,
-        "epochs": epochs_of(run),
-        "frame": last.frame,
-        "layers": last.layers,
-        "harmonics": last.harmonics,
-        "steps": [{"label": reading.label, "weights": means(reading)} for reading in readings],
-    }
-
-
 def gate_table(b: Bench, run: Run) -> Table:
     """Signs of the value gates on the first validation windows."""
     length = b.scale.length(256)
@@ -112,8 +85,6 @@ def coupling(b: Bench) -> Result:
     run = furthest(b)
     if run is None:
         return result
-    from ...measure import plots
-
     reading = b.reading(run)
     readings = through_training(run, reading)
     said = f"{run.name}, {epochs_of(run)} epochs"
@@ -127,15 +98,15 @@ def coupling(b: Bench) -> Result:
     )
     history = f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}."
     result.pictures += [
-        Picture("coupling", trained, lambda s: plots.coupling(reading, surface=s), reading.table()),
-        Picture("coupling-history", history, lambda s: plots.coupling_history(thinned(readings), surface=s)),
+        Picture("coupling", trained, lambda s: draw_coupling(reading, surface=s), reading.table()),
+        Picture("coupling-history", history, lambda s: draw_coupling_history(thinned(readings), surface=s)),
     ]
     result.tables.append(("Bounds and temperatures", reading.scales()))
     try:
         result.tables.append(("Value gates on validation text", gate_table(b, run)))
     except NotRun as reason:
         result.notes.append(f"Value gates: {reason}.")
-    result.live = {"kernel": live_data(run, readings)}
+    result.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling_data(readings)}}
     return result
 
 
@@ -174,14 +145,12 @@ def synchronization(b: Bench) -> Result:
         if result.rows[-1].ours is not None:
             profiles.append(profile(b, name))
     if profiles:
-        from ...measure import plots
-
         caption = (
             "Consensus, rank, order and winding of token states from the embedding through the layers; "
             "the dotted line is what scattered phases would show."
         )
         draw, table = (
-            functools.partial(plots.depth_profiles, profiles),
+            functools.partial(draw_states, profiles),
             stacked([p.table() for p in profiles]),
         )
         result.pictures.append(Picture("synchronization", caption, draw, table))

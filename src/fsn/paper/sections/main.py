@@ -8,18 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ...measure import (
-    SeedSummary,
-    best_epoch,
-    crossing_epochs,
-    curve_of,
-    epoch_margins,
-    epochs_ahead,
-    loss_at,
-    loss_table,
-    seed_summary,
-)
-from ...measure.runs import diverged_at, epoch_value, epoch_values, finished_epochs
+from ...measure import SeedSummary, best_epoch, crossing_epochs, curve_of, diverged_at, draw_loss_curves, epoch_margins, epoch_value, epoch_values, epochs_ahead, finished_epochs, loss_at, loss_table, seed_summary
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import (
@@ -209,12 +198,10 @@ def main_table(bench: Bench) -> Result:
     begun = {name: [curve_of(run) for run in bench.begun(need)] for name, need in CURVES.items()}
     begun = {name: curves for name, curves in begun.items() if curves}
     if begun:
-        from ...measure import plots
-
         marks = published(bench, begun)
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
-        draw = functools.partial(plots.loss_curves, begun, published=marks)
+        draw = functools.partial(draw_loss_curves, begun, published=marks)
         result.pictures.append(Picture("main-curves", caption, draw))
     return result
 

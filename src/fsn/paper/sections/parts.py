@@ -9,9 +9,7 @@ import torch
 
 from ... import data
 from ...data import Windows
-from ...measure import SeedSummary, loss_at, seed_summary
-from ...measure.losses import evaluating
-from ...measure.runs import diverged_at, epoch_value, finished_epochs, vocabulary_of
+from ...measure import SeedSummary, diverged_at, epoch_value, evaluating, finished_epochs, loss_at, seed_summary, vocabulary_of
 from ...models import (
     FSN as FSNModel,
 )

@@ -7,20 +7,7 @@ import math
 from collections.abc import Callable
 
 from ...errors import UserError
-from ...measure import (
-    SeedSummary,
-    TargetLoss,
-    crossing_table,
-    kernel_share,
-    loss_at,
-    measure_efficiency,
-    pace_notes,
-    seed_summary,
-    time_to_target,
-    wallclock_table,
-)
-from ...measure.runs import diverged_at
-from ...measure.wallclock import Crossing
+from ...measure import Crossing, SeedSummary, TargetLoss, crossing_table, diverged_at, draw_wallclock, kernel_share, loss_at, measure_efficiency, pace_notes, seed_summary, time_to_target, wallclock_table
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import (
@@ -166,14 +153,12 @@ def wall_clock_figure(b: Bench) -> Result:
             scales.append(rung_target(b, name))
     result = Result(rows=rows, notes=pace_notes(b.library.used(NEEDS)))
     if scales:
-        from ...measure import plots
-
         caption = (
             "Validation loss against wall-clock. Faint lines are seeds, bold lines their means; the band "
             "spans the transformers' final losses, the circle marks where the mean FSN crosses their "
             "mean."
         )
-        draw = functools.partial(plots.wallclock, scales)
+        draw = functools.partial(draw_wallclock, scales)
         result.pictures.append(Picture("wall-clock", caption, draw, wallclock_table(scales)))
     return result
 

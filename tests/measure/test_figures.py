@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from fsn.errors import UserError
-from fsn.measure import kernel, margins, plots, synchronization, tables, wallclock
+from fsn.measure import copy_depth, coupling, lesions, looks, states, style, tables, training
 from fsn.measure.looks import OFFSETS, Looks
-from fsn.measure.plots import style
 from tests.measure.example_runs import made_up_run
 from tests.small import random_tokens, small
 
@@ -37,10 +36,10 @@ def families() -> tables.Table:
     return tables.Table(columns, rows)
 
 
-def curve(shift: float) -> margins.DepthCurve:
+def curve(shift: float) -> copy_depth.DepthCurve:
     depth = np.arange(33)
     margin = shift + 0.1 * np.sin(depth)
-    return margins.DepthCurve(depth, np.full(33, 9), margin, margin - 0.05, margin + 0.05)
+    return copy_depth.DepthCurve(depth, np.full(33, 9), margin, margin - 0.05, margin + 0.05)
 
 
 def distance_table() -> tables.Table:
@@ -73,44 +72,46 @@ def lesion_table() -> tables.Table:
     return tables.Table(("field", "layer", "depth", "targets", "loss", "rise"), rows)
 
 
-def reading(label: str = "", scale: float = 1.0) -> kernel.KernelReading:
+def reading(label: str = "", scale: float = 1.0) -> coupling.KernelReading:
     weights = np.zeros((2, 4, 3, 5), np.complex128)
     weights[..., 0, :], weights[..., 1, :] = scale, 0.3
     weights[0, 3, 2] = -0.2  # the paper's flip: third harmonic of the present field, layer four
-    return kernel.KernelReading(weights, np.ones(4), np.ones(4), 1.0, 1.0, label=label)
+    return coupling.KernelReading(weights, np.ones(4), np.ones(4), 1.0, 1.0, label=label)
 
 
-def scales(count: int = 4) -> list[wallclock.TargetLoss]:
+def scales(count: int = 4) -> list[training.TargetLoss]:
     found = []
     for i in range(count):
         runs = [made_up_run(f"f{s}", np.linspace(1.8, 1.55 + 0.01 * s, 30), 900.0) for s in range(2)]
         bars = [made_up_run(f"t{s}", np.linspace(1.9, 1.6 + 0.01 * s, 30), 300.0) for s in range(2)]
-        found.append(wallclock.time_to_target(runs, bars, label=f"{2**i}M parameters"))
+        found.append(training.time_to_target(runs, bars, label=f"{2**i}M parameters"))
     return found
 
 
-def profiles() -> list[synchronization.DepthProfile]:
+def profiles() -> list[states.DepthProfile]:
     models = {
         name: small(family, layers=2) for name, family in (("FSN", "fsn"), ("transformer", "transformer"))
     }
-    return [synchronization.depth_profile(m, random_tokens(m, length=12), name) for name, m in models.items()]
+    return [states.depth_profile(m, random_tokens(m, length=12), name) for name, m in models.items()]
 
 
 FIGURES: dict[str, Callable[[str], Any]] = {
-    "bars": lambda s: plots.depth_bars(families(), s),
-    "curves": lambda s: plots.depth_curves({"Base layer": curve(0.3), "FSN": curve(-0.1)}, s),
-    "distance": lambda s: plots.depth_distance(distance_table(), s),
-    "coupling": lambda s: plots.coupling(reading(), surface=s),
-    "coupling, both fields": lambda s: plots.coupling(reading(), successor=True, surface=s),
-    "history": lambda s: plots.coupling_history([reading("epoch 1", 0.2), reading("epoch 30")], surface=s),
-    "wall-clock": lambda s: plots.wallclock(scales(), s),
-    "losses": lambda s: plots.loss_curves({"FSN": scales(1)[0].curves, "other": []}, s),
-    "losses beside published ones": lambda s: plots.loss_curves(
+    "bars": lambda s: copy_depth.draw_depth_bars(families(), s),
+    "curves": lambda s: copy_depth.draw_depth_curves({"Base layer": curve(0.3), "FSN": curve(-0.1)}, s),
+    "distance": lambda s: copy_depth.draw_depth_distance(distance_table(), s),
+    "coupling": lambda s: coupling.draw_coupling(reading(), surface=s),
+    "coupling, both fields": lambda s: coupling.draw_coupling(reading(), successor=True, surface=s),
+    "history": lambda s: coupling.draw_coupling_history(
+        [reading("epoch 1", 0.2), reading("epoch 30")], surface=s
+    ),
+    "wall-clock": lambda s: training.draw_wallclock(scales(), s),
+    "losses": lambda s: training.draw_loss_curves({"FSN": scales(1)[0].curves, "other": []}, s),
+    "losses beside published ones": lambda s: training.draw_loss_curves(
         {"FSN": scales(1)[0].curves}, s, published={"FSN": (2, 1.6, 0.01)}
     ),
-    "lesions": lambda s: plots.lesions(lesion_table(), s),
-    "looks": lambda s: plots.looks([look_of("FSN"), look_of("transformer")], s),
-    "profiles": lambda s: plots.depth_profiles(profiles(), s),
+    "lesions": lambda s: lesions.draw_lesions(lesion_table(), s),
+    "looks": lambda s: looks.draw_looks([look_of("FSN"), look_of("transformer")], s),
+    "profiles": lambda s: states.draw_states(profiles(), s),
 }
 
 
@@ -132,8 +133,8 @@ def test_everything_lies_inside_the_frame_and_can_be_read(name: str) -> None:
 
 @pytest.mark.parametrize("surface", ["any", "light", "dark"])
 def test_files_are_made_for_each_surface_and_do_not_change(tmp_path, surface: str) -> None:
-    paths = plots.save(plots.coupling(reading(), surface=surface), tmp_path / "one", surface)
-    again = plots.save(plots.coupling(reading(), surface=surface), tmp_path / "two", surface)
+    paths = style.save_figure(coupling.draw_coupling(reading(), surface=surface), tmp_path / "one", surface)
+    again = style.save_figure(coupling.draw_coupling(reading(), surface=surface), tmp_path / "two", surface)
     assert [p.suffix for p in paths] == [".svg", ".png"]
     for first, second in zip(paths, again, strict=True):
         assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 1000
@@ -141,7 +142,7 @@ def test_files_are_made_for_each_surface_and_do_not_change(tmp_path, surface: st
 
 
 def test_bars_whiskers_and_order() -> None:
-    axes = plots.depth_bars(families()).axes[0]
+    axes = copy_depth.draw_depth_bars(families()).axes[0]
     heights = [round(bar.get_height(), 6) for bar in axes.patches]
     assert heights == [round(s * i * 0.1, 6) for s in (1, -1) for i in range(6)]
     whiskers = [segment for c in axes.collections for segment in c.get_segments()]
@@ -151,7 +152,7 @@ def test_bars_whiskers_and_order() -> None:
 
 
 def test_published_values_stand_where_they_belong() -> None:
-    axes = plots.loss_curves({"FSN": scales(1)[0].curves}, published={"FSN": (2, 1.6, 0.01)}).axes[0]
+    axes = training.draw_loss_curves({"FSN": scales(1)[0].curves}, published={"FSN": (2, 1.6, 0.01)}).axes[0]
     (diamond,) = [line for line in axes.lines if line.get_marker() == "D"]
     assert diamond.get_xydata().tolist() == [[2.0, 1.6]]
     (bar,) = [segment for c in axes.collections for segment in c.get_segments()]
@@ -163,7 +164,7 @@ def test_ink_stands_off_its_cell() -> None:
 
 
 def test_a_cell_for_every_field_layer_and_depth() -> None:
-    figure = plots.lesions(lesion_table())
+    figure = lesions.draw_lesions(lesion_table())
     for axes in figure.axes:
         assert axes.images[0].get_array()[3].tolist() == [i * 4 - 1.0 for i in range(6)], "layer four"
         assert [text.get_text() for text in axes.get_yticklabels()] == [f"layer {i}" for i in (1, 2, 3, 4)]
@@ -172,7 +173,7 @@ def test_a_cell_for_every_field_layer_and_depth() -> None:
 
 
 def test_sign_flips_are_hatched() -> None:
-    figure = plots.coupling(reading())
+    figure = coupling.draw_coupling(reading())
     bars = [bar for bar in figure.axes[1].patches if bar.get_height() > 0]
     hatched = [bar for bar in bars if bar.get_hatch()]
     assert len(bars) == 17 and len(hatched) == 1 and hatched[0].get_height() == pytest.approx(0.2)
@@ -186,17 +187,17 @@ def test_sign_flips_are_hatched() -> None:
 
 def test_the_crossing_is_marked_where_the_mean_curve_meets_the_target() -> None:
     (scale,) = scales(1)
-    axes = plots.wallclock([scale]).axes[0]
+    axes = training.draw_wallclock([scale]).axes[0]
     (ring,) = [line for line in axes.get_lines() if line.get_marker() == "o"]
     assert ring.get_ydata()[0] == pytest.approx(scale.targets.mean())
-    mean = wallclock.mean_curve(scale.curves)
+    mean = training.mean_curve(scale.curves)
     hours = mean.time_to(scale.targets.mean(), interpolate=True) / 3600
     assert ring.get_xdata()[0] == pytest.approx(hours)
     assert "hours" in axes.get_xlabel()
 
 
 def test_a_ladder_of_three_leaves_the_fourth_panel_empty() -> None:
-    panels = plots.wallclock(scales(3)).axes
+    panels = training.draw_wallclock(scales(3)).axes
     assert [axes.get_visible() for axes in panels] == [True, True, True, False]
 
 
@@ -207,8 +208,8 @@ def test_colours_stay_with_their_families() -> None:
 
 
 def test_nothing_to_draw_is_said_plainly() -> None:
-    for draw in (plots.wallclock, plots.coupling_history, plots.depth_profiles):
+    for draw in (training.draw_wallclock, coupling.draw_coupling_history, states.draw_states):
         with pytest.raises(UserError, match="at least one"):
             draw([])
     with pytest.raises(UserError, match="surface"):
-        plots.depth_bars(families(), "beige")
+        copy_depth.draw_depth_bars(families(), "beige")

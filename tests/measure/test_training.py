@@ -7,67 +7,60 @@ import math
 import pytest
 
 from fsn.errors import UserError
-from fsn.measure import curves, efficiency, health
+from fsn.measure import training
 from tests.measure.example_runs import made_up_run
 
 
 def test_seed_means_are_sample_statistics() -> None:
     runs = [made_up_run(f"s{i}", [2.0, value]) for i, value in enumerate((1.60, 1.61, 1.62))]
-    summary = curves.loss_at(runs, 2)
+    summary = training.loss_at(runs, 2)
     assert summary.mean == pytest.approx(1.61) and summary.std == pytest.approx(0.01) and summary.count == 3
-    (row,) = curves.loss_table({"FSN": runs, "none": []}, 2).rows
+    (row,) = training.loss_table({"FSN": runs, "none": []}, 2).rows
     assert row["runs"] == "s0, s1, s2" and row["second_half"] == pytest.approx(1.51)
     with pytest.raises(UserError, match="needs 3"):
-        curves.loss_at(runs, 3)
+        training.loss_at(runs, 3)
 
 
 def test_a_diverged_seed_is_left_out_of_the_mean_and_counted_out() -> None:
     runs = [made_up_run("a", [1.7, 1.6]), made_up_run("b", [1.7, None])]
-    summary = curves.loss_at(runs, 2)
+    summary = training.loss_at(runs, 2)
     assert summary.mean == pytest.approx(1.6) and summary.count == 1
-    assert curves.loss_at(runs[1:], 2).count == 0
-    assert curves.best_epoch(runs[1]) == curves.Best(1, 1.7)
+    assert training.loss_at(runs[1:], 2).count == 0
+    assert training.best_epoch(runs[1]) == training.Best(1, 1.7)
 
 
 def test_leads_and_crossings() -> None:
     reference = made_up_run("t", [1.8, 1.7, 1.65, 1.62])
     leader = made_up_run("mf", [1.75, 1.69, 1.66, 1.60])
-    assert curves.epochs_ahead(leader, reference) == 2 and not curves.always_ahead([leader], [reference])
+    assert training.epochs_ahead(leader, reference) == 2
     below = made_up_run("fsn", [1.7, 1.6, 1.6, 1.55])
-    assert curves.epochs_ahead(below, reference) == 4 and curves.always_ahead([below], [reference])
-    assert curves.crossing_epochs([leader, below, reference], 1.61) == [4, 2, None]
-    assert curves.epoch_margins(leader, reference).tolist() == pytest.approx([-0.05, -0.01, 0.01, -0.02])
-    assert curves.epochs_ahead(made_up_run("late", [1.9, 1.6]), reference) == 0
+    assert training.epochs_ahead(below, reference) == 4
+    assert training.crossing_epochs([leader, below, reference], 1.61) == [4, 2, None]
+    assert training.epoch_margins(leader, reference).tolist() == pytest.approx([-0.05, -0.01, 0.01, -0.02])
+    assert training.epochs_ahead(made_up_run("late", [1.9, 1.6]), reference) == 0
 
 
 def test_efficiency_is_the_mean_of_per_epoch_values() -> None:
     run = made_up_run(
         "f", [1.8, 1.7, 1.6], tokens_per_s=[100.0, 300.0, 500.0], peak_memory_gb=[1.0, 3.0, 2.0]
     )
-    found = efficiency.measure_efficiency(run)
+    found = training.measure_efficiency(run)
     assert found.train_tokens_per_s == pytest.approx(300) and found.peak_memory_gb == 3.0
     assert found.epoch_s == pytest.approx(100) and found.eval_tokens_per_s == pytest.approx(4000)
-    assert efficiency.measure_efficiency(run, skip=1).train_tokens_per_s == pytest.approx(400)
+    assert training.measure_efficiency(run, skip=1).train_tokens_per_s == pytest.approx(400)
     with pytest.raises(UserError, match="finished epochs"):
-        efficiency.measure_efficiency(run, skip=3)
+        training.measure_efficiency(run, skip=3)
 
 
-def test_the_papers_factors_from_its_throughputs() -> None:
-    """263 against 965 thousand tokens per second is 3.67 times slower; the kernel is 12 % of the step."""
-    families = {
-        "fsn": [made_up_run("f", [1.6], tokens_per_s=263e3)],
-        "transformer": [made_up_run(f"t{i}", [1.6], tokens_per_s=v) for i, v in enumerate((960e3, 970e3))],
-    }
-    table = efficiency.efficiency_table(families, reference="transformer")
-    assert table.rows[0]["slower"] == pytest.approx(3.669, abs=1e-3) and table.rows[1]["slower"] == 1.0
-    assert table.rows[1]["train_min"] == 960e3 and table.rows[1]["seeds"] == 2
-    assert round(100 * efficiency.kernel_share(263, 300)) == 12
+def test_the_kernels_share_of_a_step() -> None:
+    """263 thousand tokens per second with the kernel, 300 without: 12 % of the step."""
+    assert round(100 * training.kernel_share(263, 300)) == 12
 
 
-def test_a_number_that_was_not_logged_is_a_dash() -> None:
-    run = made_up_run("cpu", [1.6], peak_memory_gb=None)
-    table = efficiency.efficiency_table({"cpu": [run]})
-    assert math.isnan(table.rows[0]["peak_memory_gb"]) and "—" in table.to_markdown()
+def test_a_number_that_was_not_logged_is_nan() -> None:
+    assert math.isnan(
+        training.measure_efficiency(made_up_run("cpu", [1.6], peak_memory_gb=None)).peak_memory_gb
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,42 +75,42 @@ def test_a_number_that_was_not_logged_is_a_dash() -> None:
     ],
 )
 def test_plateaus_flag_the_failed_seeds_and_only_those(values: dict[str, float], failed: list[str]) -> None:
-    assert [finding.run for finding in health.plateaus(values)] == failed
+    assert [finding.run for finding in training.plateaus(values)] == failed
     runs = [made_up_run(name, [None if math.isnan(v) else v, 1.2]) for name, v in values.items()]
-    flagged = [finding.run for finding in health.check_runs(runs) if finding.kind == "plateau"]
+    flagged = [finding.run for finding in training.check_runs(runs) if finding.kind == "plateau"]
     assert flagged == failed
 
 
 def test_runs_of_another_configuration_are_not_siblings() -> None:
     fsn, transformer = made_up_run("fsn", [1.7]), made_up_run("transformer", [2.0])
     transformer.config["model"]["kind"] = "transformer"
-    assert health.check_runs([fsn, transformer]) == []
+    assert training.check_runs([fsn, transformer]) == []
     transformer.config["model"]["kind"] = "fsn"
     transformer.config["recipe"]["seed"] = 1
-    assert [finding.run for finding in health.check_runs([fsn, transformer])] == ["transformer"]
+    assert [finding.run for finding in training.check_runs([fsn, transformer])] == ["transformer"]
 
 
 def test_divergence_and_worse_than_guessing() -> None:
     sudden = made_up_run("mf-s2", [1.7] * 15 + [1.6564, None])  # healthy through epoch 16, gone at 17
-    (finding,) = health.check_runs([sudden])
+    (finding,) = training.check_runs([sudden])
     assert (finding.kind, finding.epoch) == ("divergence", 17)
     unbounded = made_up_run("nobound", [10.19])  # above log2 205 = 7.68 bits
-    (finding,) = health.check_runs([unbounded])
+    (finding,) = training.check_runs([unbounded])
     assert finding.kind == "worse than guessing" and "7.68" in finding.detail
-    table = health.health_table([made_up_run("fine", [1.7]), sudden])
+    table = training.health_table([made_up_run("fine", [1.7]), sudden])
     assert table.column("state") == ["healthy", "divergence"]
-    assert health.divergence(made_up_run("inf", [math.inf]))[0].kind == "divergence"
+    assert training.divergence(made_up_run("inf", [math.inf]))[0].kind == "divergence"
 
 
 def test_the_trainers_own_warning_counts_until_a_resumed_run_gets_past_it() -> None:
     run = made_up_run("mf", [1.7, 1.6])
     run.metrics.append({"kind": "warning", "what": "non-finite", "step": 25, "epoch": 3, "tensor": "logits"})
-    (finding,) = health.check_runs([run])
+    (finding,) = training.check_runs([run])
     assert (finding.kind, finding.epoch) == ("divergence", 3)
     healthy = made_up_run("fine", [1.7, 1.6, 1.5])
-    summary = curves.loss_at([run, healthy], 3)  # the paper's FSN-MF row: two seeds of three
+    summary = training.loss_at([run, healthy], 3)  # the paper's FSN-MF row: two seeds of three
     assert summary.count == 1 and summary.mean == 1.5
     run.metrics.append({"kind": "step", "step": 30, "epoch": 3, "loss_bits": 1.6})
-    assert health.check_runs([run]) == []
+    assert training.check_runs([run]) == []
     with pytest.raises(UserError, match="needs 3"):
-        curves.loss_at([run, healthy], 3)
+        training.loss_at([run, healthy], 3)

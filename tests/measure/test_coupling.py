@@ -10,7 +10,7 @@ import torch
 
 import fsn
 from fsn.errors import UserError
-from fsn.measure import kernel
+from fsn.measure import coupling
 from tests.small import random_tokens, small
 
 DELTA = np.linspace(-np.pi, np.pi, 101)
@@ -43,7 +43,7 @@ def expected(
 
 
 def test_hand_set_kernels_are_recovered() -> None:
-    reading = kernel.read_kernel(hand_set())
+    reading = coupling.read_kernel(hand_set())
     assert reading.frame == "co-rotating" and (reading.layers, reading.harmonics) == (3, 3)
     for layer in range(3):
         for field in range(2):
@@ -55,10 +55,10 @@ def test_hand_set_kernels_are_recovered() -> None:
 
 
 def test_kuramoto_is_a_sine() -> None:
-    reading = kernel.read_kernel(small("kuramoto"))
+    reading = coupling.read_kernel(small("kuramoto"))
     present, successor = reading.functions(DELTA)
     assert np.abs(present - np.sin(DELTA)).max() < 1e-12 and not successor.any()
-    assert not reading.off_axis.any() and not reading.sign_flips.any()
+    assert not reading.rms_imaginary.any() and not reading.sign_flips.any()
 
 
 @pytest.mark.parametrize("frame", ["rest", "co-rotating"])
@@ -73,7 +73,7 @@ def test_the_function_read_is_the_one_the_layer_applies(frame: str) -> None:
     changes = {"phases": theta, "layers.0.attention": attention}
     with torch.no_grad(), fsn.replace(model, changes), fsn.record(model, "layers.0.coupling") as points:
         model(random_tokens(model, batch=1, length=3))
-    read = kernel.read_kernel(model)
+    read = coupling.read_kernel(model)
     here, after = read.functions(np.array([gap, next_gap]))
     got = points["layers.0.coupling"][0, 2].mean().item()
     assert got == pytest.approx(here[0, 0] + after[0, 1], abs=1e-12)
@@ -84,14 +84,14 @@ def test_magnitudes_signs_and_angles() -> None:
     weights[0, 0, 0] = [3, 3, 3, 3]
     weights[0, 0, 1] = [-1, -1, 1, -1]
     weights[1, 0, 0] = 2 * np.exp(0.5j)
-    reading = kernel.KernelReading(weights, np.ones(1), np.ones(1), 1.0, 1.0)
+    reading = coupling.KernelReading(weights, np.ones(1), np.ones(1), 1.0, 1.0)
     np.testing.assert_allclose(reading.magnitude, [[[3, 1]], [[2, 0]]])
     assert reading.sign_flips.tolist() == [[[False, True]], [[False, False]]]
     assert reading.mean_angle[1, 0, 0] == pytest.approx(0.5) and reading.mean_angle[0, 0, 1] == pytest.approx(
         np.pi
     )
-    assert reading.off_axis[1, 0, 0] == pytest.approx(math.sin(0.5)) and reading.off_axis[0, 0, 0] == 0
-    assert reading.angles.shape == (2, 1, 2, 4)
+    assert reading.rms_imaginary[1, 0, 0] == pytest.approx(2 * math.sin(0.5))
+    assert reading.rms_imaginary[0, 0, 0] == 0
     table = reading.table()
     assert len(table) == 4 and table.where(field="present", harmonic=2).rows[0]["sign_flip"]
     assert "yes" in table.to_markdown()
@@ -99,7 +99,7 @@ def test_magnitudes_signs_and_angles() -> None:
 
 def test_scales_and_missing_bounds() -> None:
     model = small("fsn")
-    reading = kernel.read_kernel(model)
+    reading = coupling.read_kernel(model)
     model.requires_grad_(False)
     assert reading.tau == pytest.approx(float(model.tau)) and reading.readout_scale == float(
         model.readout.scale
@@ -107,36 +107,35 @@ def test_scales_and_missing_bounds() -> None:
     expected_alpha = [float(layer.attention_bound.alpha) for layer in model.layers]
     assert reading.attention_alpha.tolist() == expected_alpha
     assert reading.scales().rows[1]["alpha_feedforward"] == float(model.layers[1].feedforward_bound.alpha)
-    assert np.isnan(kernel.read_kernel(small("fsn-nobound")).attention_alpha).all()
+    assert np.isnan(coupling.read_kernel(small("fsn-nobound")).attention_alpha).all()
 
 
 def test_gates_by_sign() -> None:
     model = small("fsn", k=4, layers=2)
     gate = torch.tensor([1.0, -2.0, 3.0, 0.5])
     with fsn.replace(model, {"layers.*.gates.value": lambda g: gate.expand_as(g)}):
-        table = kernel.read_gates(model, random_tokens(model))
+        table = coupling.read_gates(model, random_tokens(model))
     for row in table.rows:
         assert row["attractive"] == 0.75 and row["repulsive"] == 0.25
         assert row["always_attractive"] == 0.75 and row["always_repulsive"] == 0.25
         assert row["mean"] == pytest.approx(0.625)
         assert row["rms"] == pytest.approx(math.sqrt((1 + 4 + 9 + 0.25) / 4))
-    positive = kernel.read_gates(small("fsn-positive-gate"), random_tokens(model))
+    positive = coupling.read_gates(small("fsn-positive-gate"), random_tokens(model))
     assert positive.rows[0]["repulsive"] == 0.0
 
 
-def test_history_keeps_the_order_and_one_shape() -> None:
-    pairs = [("epoch 1", small("fsn", seed=1)), ("epoch 2", small("fsn", seed=2))]
-    readings = kernel.read_history(pairs)
-    assert [reading.label for reading in readings] == ["epoch 1", "epoch 2"]
-    assert kernel.read_history(dict(pairs))[1].table().rows == readings[1].table().rows
-    table = kernel.history_table(readings)
-    assert len(table) == 2 * 2 * 2 * 3 and table.column("checkpoint")[0] == "epoch 1"
-    with pytest.raises(UserError, match="different shapes"):
-        kernel.read_history([*pairs, ("other", small("fsn", k=7))])
+def test_data_for_the_page() -> None:
+    readings = [coupling.read_kernel(small("fsn", seed=seed), f"epoch {seed}") for seed in (1, 2)]
+    data = coupling.coupling_data(readings, coordinates=True)
+    assert [step["label"] for step in data["steps"]] == ["epoch 1", "epoch 2"]
+    mean = readings[1].weights[1, 0, 2].mean()
+    assert data["steps"][1]["weights"][1][0][2] == pytest.approx([mean.real, mean.imag], abs=1e-6)
+    one = readings[1].weights[0, 1, 0, 3]
+    assert data["coordinates"][0][1][3][0] == pytest.approx([one.real, one.imag], abs=1e-4)
 
 
 def test_a_transformer_has_no_kernel_and_frames_have_names() -> None:
     with pytest.raises(UserError, match="no coupling kernel"):
-        kernel.read_kernel(small("transformer"))
+        coupling.read_kernel(small("transformer"))
     with pytest.raises(UserError, match="frame"):
-        kernel.coupling_function(np.ones((1, 1), complex), DELTA, "moving")
+        coupling.coupling_function(np.ones((1, 1), complex), DELTA, "moving")

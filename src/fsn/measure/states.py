@@ -28,27 +28,41 @@ groups of tokens, each of one state and orthogonal to the others, give exactly m
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from fsn.errors import UserError
-from fsn.measure.losses import evaluating
-from fsn.measure.tables import Table
-from fsn.nn import record
+from ..data import Windows
+from ..errors import UserError
+from ..nn import record
+from .finding import Finding, Subject, instrument
+from .losses import evaluating
+from .style import MARKERS, colours, legend, new_figure, styled
+from .tables import Table, stacked
 
-PHASE_QUANTITIES = (
-    "token_order",
-    "token_order_2",
-    "token_order_3",
-    "coordinate_order",
-    "rms_phase",
-    "rms_lift",
-    "wound",
-)
-STATE_QUANTITIES = ("cosine", "spread", "effective_rank", "stable_rank", "clusters")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEAD = {"model": "The run.", "depth": "Number of layers passed; 0 is the embedding."}
+ABOUT = {
+    "token_order": "Order parameter over the tokens of a sequence: 1 if all phases agree, about 0 if scattered.",
+    "token_order_2": "The same of twice the phase: 1 also for two opposite groups.",
+    "token_order_3": "The same of three times the phase.",
+    "coordinate_order": "Order parameter over the coordinates of a token, 0 to 1.",
+    "rms_phase": "Root mean square of the lifted phase, in radians.",
+    "rms_lift": "Root mean square of the phase minus its principal value, in radians.",
+    "wound": "Share of phases beyond (−π, π].",
+    "cosine": "Mean cosine of pairs of tokens: 1 for one state, 0 for scattered ones.",
+    "spread": "Spread around the mean state, 0 (consensus) to 1.",
+    "effective_rank": "Exponential of the entropy of the singular values: how many directions the tokens use.",
+    "stable_rank": "Sum of squared singular values over the largest.",
+    "clusters": "Participation ratio of the spectrum: m equal orthogonal groups give m.",
+}
+STATE_QUANTITIES = tuple(ABOUT)[7:]
+"""What every model has; the others are of phases."""
 
 
 def order_parameters(phases: Tensor, harmonics: int = 3) -> dict[str, float]:
@@ -137,12 +151,12 @@ class DepthProfile:
     baseline: Mapping[str, float]
 
     def table(self) -> Table:
-        columns = ("model", "depth", *self.values)
         rows = [
             {"model": self.label, "depth": d, **{name: series[i] for name, series in self.values.items()}}
             for i, d in enumerate(self.depth)
         ]
-        return Table(columns, rows, {name: ".4f" for name in self.values} | {"wound": ".2%"})
+        forms = {name: ".2%" if name == "wound" else ".4f" for name in self.values}
+        return Table.of(HEAD | {name: (ABOUT[name], form) for name, form in forms.items()}, rows)
 
 
 def depth_profile(model: nn.Module, tokens: Tensor, label: str = "") -> DepthProfile:
@@ -157,7 +171,7 @@ def depth_profile(model: nn.Module, tokens: Tensor, label: str = "") -> DepthPro
         model(tokens)
     names = [first, *(f"layers.{i}.state" for i in range(layers))]
     found = [diagnose(points[name].float().cpu(), phases) for name in names]
-    quantities = (PHASE_QUANTITIES if phases else ()) + STATE_QUANTITIES
+    quantities = ABOUT if phases else STATE_QUANTITIES
     length, width = points[first].shape[-2:]
     baseline = (
         {
@@ -173,4 +187,76 @@ def depth_profile(model: nn.Module, tokens: Tensor, label: str = "") -> DepthPro
         list(range(layers + 1)),
         {name: [row[name] for row in found] for name in quantities},
         baseline,
+    )
+
+
+PROFILE_PANELS = (
+    ("cosine", "mean cosine of token pairs", False),
+    ("spread", "spread around the mean state", False),
+    ("effective_rank", "effective rank of token states", False),
+    ("token_order", "order parameter over tokens", True),
+    ("rms_phase", "RMS of the lifted phase (rad)", True),
+    ("wound", "share of wound phases", True),
+)
+
+
+def draw_states(profiles: Sequence[DepthProfile], surface: str = "any") -> Figure:
+    """Consensus, rank, order and winding of token states from the embedding through the layers.
+
+    The upper row exists for every model, the lower for oscillators; the dotted line is what scattered
+    phases would show.
+    """
+    if not profiles:
+        raise UserError("There is no profile to draw; measure at least one model.")
+    shade = colours([profile.label for profile in profiles])
+    oscillators = [profile for profile in profiles if profile.phases]
+    panels = [panel for panel in PROFILE_PANELS if oscillators or not panel[2]]
+    with styled(surface) as tone:
+        figure, grid = new_figure(len(panels) // 3, 3, 2.0 * (len(panels) // 3) + 0.1)
+        for axes, (quantity, name, phases_only) in zip(grid.flat, panels, strict=True):
+            for i, profile in enumerate(profiles):
+                if phases_only and not profile.phases:
+                    continue
+                look = {"color": shade[profile.label], "marker": MARKERS[i % len(MARKERS)], "markersize": 3.5}
+                axes.plot(profile.depth, profile.values[quantity], label=profile.label, **look)
+            if quantity in (oscillators[0].baseline if oscillators else {}):
+                scattered = oscillators[0].baseline[quantity]
+                axes.axhline(scattered, color=tone["rule"], linestyle=":", linewidth=1.1, zorder=1)
+            axes.set_title(name, fontsize=8)
+            depth = max(profiles, key=lambda p: len(p.depth)).depth
+            axes.set_xticks(depth, ["emb." if d == 0 else str(d) for d in depth])
+            lowest = min(min(p.values[quantity]) for p in (oscillators if phases_only else profiles))
+            if lowest >= 0:
+                axes.set_ylim(bottom=0.0)
+            if quantity == "wound":
+                axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+            if quantity == "spread":
+                axes.set_ylim(top=max(1.0, axes.get_ylim()[1]))
+        for axes in grid[-1]:
+            axes.set_xlabel("layer")
+        legend(grid[0, 0], loc="best", fontsize=7)
+    return figure
+
+
+WINDOWS = 16
+
+
+@instrument("states", "States through depth")
+def inspect(subject: Subject) -> Finding:
+    """Token states of the first validation windows, through the run and the one it is compared with."""
+    length = subject.run.recipe.length
+    windows = Windows(subject.corpus.valid, length, length)
+    tokens = windows.gather(torch.arange(min(WINDOWS, len(windows))))[:, :-1].to(subject.device)
+    profiles = [depth_profile(model, tokens, name) for name, model in subject.models.items()]
+    told = [
+        f"From the embedding to the last layer of {p.label} the mean cosine of two tokens goes from "
+        f"{p.values['cosine'][0]:.3f} to {p.values['cosine'][-1]:.3f} (1 is consensus), the effective rank from "
+        f"{p.values['effective_rank'][0]:.1f} to {p.values['effective_rank'][-1]:.1f}."
+        for p in profiles
+    ]
+    return Finding(
+        "States through depth",
+        " ".join(["Do token states come to agree?", *told]),
+        {"states": stacked([p.table() for p in profiles])},
+        {"states": lambda surface: draw_states(profiles, surface)},
     )

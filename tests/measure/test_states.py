@@ -9,7 +9,7 @@ import torch
 
 import fsn
 from fsn.errors import UserError
-from fsn.measure import synchronization as sync
+from fsn.measure import states as sync
 from tests.small import random_tokens, small
 
 T, K = 64, 6

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import csv
 import errno
-import re
+import html
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fsn.cli import main
-from fsn.data import Corpus
+from fsn.data import Corpus, Windows
 from fsn.errors import UserError
-from fsn.measure import KernelReading, command, inspection, per_token_losses, read_kernel, thinned
-from fsn.measure.inspection import PARTS, Part, applicable, inspect_run, shown, write_findings
-from fsn.measure.kernel import start_of
+from fsn.measure import (
+    Finding,
+    KernelReading,
+    Subject,
+    Table,
+    applicable,
+    inspect_run,
+    instrument,
+    instruments,
+    read_kernel,
+    thinned,
+    token_losses,
+)
+from fsn.measure import finding as registry
+from fsn.measure.coupling import start_of
+from fsn.measure.style import require_matplotlib
+from fsn.report import inspection
+from fsn.report.inspection import write_findings
 from fsn.train import Run, load_run, train
 from tests.train.tiny import MODELS, recipe, text
 
@@ -53,27 +69,49 @@ def corpus(place: Path) -> Corpus:
     return data.load(str(place / "text.txt"))
 
 
+ALL = ["coupling", "depth", "lesions", "looks", "states", "training"]
+
+
+def one(name: str, run: Run, corpus: Corpus, **options: Any) -> Finding:
+    """What one instrument finds."""
+    return inspect_run(Subject(run, corpus, **options), [name])[name]
+
+
 def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
-    found = inspect_run(runs[0], corpus, windows=8, cache=str(tmp_path))
-    assert [f.part for f in found] == list(PARTS)
-    assert all(f.about and f.tables and all(len(t) for t in f.tables.values()) for f in found)
-    depth = next(f for f in found if f.part == "depth").tables["depth"]
+    found = inspect_run(Subject(runs[0], corpus, windows=8, cache=str(tmp_path)))
+    assert list(found) == ALL == list(instruments())
+    assert all(f.sentence and f.tables and all(len(t) for t in f.tables.values()) for f in found.values())
+    depth = found["depth"].tables["depth"]
     assert depth.columns[2:] == ("fsn-1m",) and sum(depth.column("targets")) > 100
     written = write_findings(runs[0], found, tmp_path / "out")
-    assert written[0].name == "inspection.md" and all(p.is_file() for p in written)
+    assert written[0].name == "inspection.html" and all(p.is_file() for p in written)
     page = written[0].read_text("utf-8")
-    assert page.startswith("# fsn-1m\n") and all(f.title in page for f in found)
-    drawn = re.findall(r"\]\((.+?\.svg)\)", page)
-    assert {"coupling.svg", "coupling-history.svg", "lesions.svg", "looks.svg", "states.svg"} == set(drawn)
-    assert all((tmp_path / "out" / name).is_file() for name in drawn)
+    assert "<h1>fsn-1m</h1>" in page and all(f'<section id="{name}">' in page for name in ALL)
+    assert all(html.escape(f.sentence) in page for f in found.values())
+    figures = {"coupling", "coupling-history", "lesions", "looks", "states", "training"}
+    assert {name for f in found.values() for name in f.figures} == figures
+    assert page.count("data:image/svg+xml;base64,") == len(figures)
+    assert all((tmp_path / "out" / f"{name}.svg").is_file() for name in figures)
+
+
+def test_every_column_has_its_sentence(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
+    found = inspect_run(Subject(runs[0], corpus, runs[1], windows=8, cache=str(tmp_path)))
+    bare = [
+        f"{name}: {column}"
+        for finding in found.values()
+        for name, table in finding.tables.items()
+        for column in table.columns
+        if not table.about.get(column)
+    ]
+    assert not bare
 
 
 def test_losses_are_those_of_the_weights(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
     """With all windows in the standard slice the bins together are the mean loss."""
-    windows = (len(corpus.valid) - 32) // 16 + 1
-    (found,) = inspect_run(runs[0], corpus, parts=("depth",), windows=windows, cache=str(tmp_path))
+    cut = Windows(corpus.valid, 32, 16)
+    found = one("depth", runs[0], corpus, windows=len(cut), cache=str(tmp_path))
     rows = [row for row in found.tables["depth"].rows if row["targets"]]
-    whole = per_token_losses(runs[0].load_model("best"), corpus.valid, length=32, stride=16)
+    whole = token_losses(runs[0].load_model("best"), cut)
     assert sum(row["targets"] for row in rows) == whole.size
     mean = sum(row["targets"] * row["fsn-1m"] for row in rows) / whole.size
     assert mean == pytest.approx(float(whole.mean(dtype=np.float64)), abs=1e-5)
@@ -81,105 +119,124 @@ def test_losses_are_those_of_the_weights(runs: tuple[Run, Run], corpus: Corpus, 
 
 def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
     ours, theirs = runs
-    (found,) = inspect_run(ours, corpus, against=theirs, parts=("depth",), windows=12, cache=str(tmp_path))
+    found = one("depth", ours, corpus, against=theirs, windows=12, cache=str(tmp_path))
     levels, margins = found.tables["depth"], found.tables["margins"]
     for row in levels.rows:
         if row["targets"]:
             margin = margins.where(bin=row["depth"]).rows[0]
             assert margin["margin"] == pytest.approx(row["fsn-1m"] - row["transformer-1m"], abs=1e-5)
             assert margin["low"] <= margin["margin"] <= margin["high"]
-    (same,) = inspect_run(ours, corpus, against=ours, parts=("depth",), windows=12, cache=str(tmp_path))
+    figure = found.figures["margins"]("any")
+    assert "transformer-1m" in figure.axes[0].get_ylabel(), "the axis says against whom"
+    same = one("depth", ours, corpus, against=ours, windows=12, cache=str(tmp_path))
     assert same.tables["depth"].columns[2:] == ("fsn-1m", "fsn-1m (other)")
+
+
+def test_time_until_the_other_run_is_reached(runs: tuple[Run, Run], corpus: Corpus) -> None:
+    best = min(row["valid_bits"] for row in runs[0].epochs)
+    assert f"{best:.4f} bits" in one("training", runs[0], corpus).sentence
+    (row,) = one("training", runs[0], corpus, against=runs[1]).tables["crossing"].rows
+    target = runs[1].epochs[-1]["valid_bits"]
+    assert row["target"] == target and (row["epoch"] == 1) == (runs[0].epochs[0]["valid_bits"] <= target)
 
 
 @pytest.mark.parametrize("part", ["depth", "looks"])
 def test_a_run_on_another_text_is_refused_before_anything_is_measured(
-    runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path, part: Part
+    runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path, part: str
 ) -> None:
     shutil.copytree(runs[1].folder, tmp_path / "elsewhere")
     settings = tmp_path / "elsewhere" / "config.yaml"
     settings.write_text(settings.read_text("utf-8").replace(corpus.sha256, "0" * 64), encoding="utf-8")
     with pytest.raises(UserError, match="different corpora"):
-        inspect_run(runs[0], corpus, parts=(part,), against=load_run(tmp_path / "elsewhere"))
+        one(part, runs[0], corpus, against=load_run(tmp_path / "elsewhere"))
 
 
 def test_a_transformer_is_asked_for_what_it_has(
     runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path
 ) -> None:
-    assert applicable(runs[1]) == ["depth", "looks", "states"]
-    found = inspect_run(runs[1], corpus, windows=8, cache=str(tmp_path))
-    assert [f.part for f in found] == ["depth", "looks", "states"]
+    has = [name for name in ALL if name not in ("coupling", "lesions")]
+    assert [found.name for found in applicable(runs[1])] == has
+    assert list(inspect_run(Subject(runs[1], corpus, windows=8, cache=str(tmp_path)))) == has
 
 
 def test_where_both_runs_look(runs: tuple[Run, Run], corpus: Corpus) -> None:
-    (alone,) = inspect_run(runs[0], corpus, parts=("looks",))
-    (both,) = inspect_run(runs[0], corpus, parts=("looks",), against=runs[1])
+    alone, both = one("looks", runs[0], corpus), one("looks", runs[0], corpus, against=runs[1])
     mine = [row for row in both.tables["looks"].rows if row["model"] == "fsn-1m"]
     assert mine == list(alone.tables["looks"].rows) and len(both.tables["looks"]) == 2 * len(mine)
-    assert "transformer-1m" in both.about and "transformer-1m" not in alone.about
-    (same,) = inspect_run(runs[0], corpus, parts=("looks",), against=runs[0])
+    assert "transformer-1m" in both.sentence and "transformer-1m" not in alone.sentence
+    same = one("looks", runs[0], corpus, against=runs[0])
     assert {row["model"] for row in same.tables["looks"].rows} == {"fsn-1m", "fsn-1m (other)"}
 
 
 def test_lesions_side_by_side(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
-    (found,) = inspect_run(runs[0], corpus, parts=("lesions",), windows=8, cache=str(tmp_path))
-    table = found.tables["lesions"]
-    wide = shown("lesions", table)
-    assert (
-        len(wide) == 4
-        and wide.columns[:2] == ("field", "layer")
-        and len(table) == 4 * (len(wide.columns) - 2)
-    )
+    found = one("lesions", runs[0], corpus, windows=8, cache=str(tmp_path))
+    wide, table = found.tables["lesions"], found.tables["lesions-data"]
+    assert len(wide) == 4 and wide.columns[:2] == ("field", "layer")
+    assert len(table) == 4 * (len(wide.columns) - 2)
     for row in table.rows:
         cell = wide.where(field=row["field"], layer=row["layer"]).rows[0][row["depth"]]
         assert cell == row["rise"] or (np.isnan(cell) and np.isnan(row["rise"]))
 
 
+def test_a_new_instrument_is_one_function(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Registered, it is on the page, on the terminal and among the names that a mistake is answered with."""
+    instruments()
+    monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+
+    @instrument("letters", "How many letters")
+    def count(subject: Subject) -> Finding:
+        table = Table(
+            ("letters",), [{"letters": len(subject.corpus)}], about={"letters": "Number of letters."}
+        )
+        return Finding("How many letters", f"{len(subject.corpus)} letters.", {"letters": table})
+
+    words = ["inspect", str(place / "fsn-1m"), "--device", "cpu", "--out", str(tmp_path), "--parts"]
+    main([*words, "letters"])
+    assert "How many letters" in capsys.readouterr().out
+    assert "Number of letters." in (tmp_path / "inspection.html").read_text("utf-8")
+    with pytest.raises(SystemExit):
+        main([*words, "words"])
+    assert "choose among coupling, depth, lesions, letters" in capsys.readouterr().err
+
+
 def test_the_command(place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main(
-        [
-            "inspect",
-            str(place / "fsn-1m"),
-            "--against",
-            str(place / "transformer-1m"),
-            "--windows",
-            "8",
-            "--device",
-            "cpu",
-        ]
-    )
+    start = ["inspect", str(place / "fsn-1m"), "--windows", "8", "--device", "cpu"]
+    main([*start, "--against", str(place / "transformer-1m")])
     said = capsys.readouterr().out
     assert "Loss by copy depth, against transformer-1m" in said and "Which field does what" in said
     folder = place / "fsn-1m" / "inspection"
-    assert f"written: {folder / 'inspection.md'}" in " ".join(said.split())
+    assert f"written: {folder / 'inspection.html'}" in " ".join(said.split())
     with open(folder / "margins.csv", encoding="utf-8") as file:
         assert {row["run"] for row in csv.DictReader(file)} == {"fsn-1m"}
     assert load_run(place / "fsn-1m").finished, "what is written there does not disturb the run"
-    words = [
-        "inspect",
-        str(place / "transformer-1m"),
-        "--windows",
-        "8",
-        "--out",
-        str(tmp_path / "t"),
-        "--device",
-        "cpu",
-    ]
-    main(words)
-    assert (
-        "no coupling and no lesions" in capsys.readouterr().out and (tmp_path / "t" / "states.svg").is_file()
-    )
+    main(["inspect", str(place / "transformer-1m"), *start[2:], "--out", str(tmp_path / "t")])
+    assert "no coupling and no lesions" in capsys.readouterr().out
+    assert (tmp_path / "t" / "states.svg").is_file()
 
 
 def test_mistakes_get_a_sentence(place: Path, runs: tuple[Run, Run], corpus: Corpus) -> None:
     other = Corpus.from_bytes("other", text(seed=1))
     for broken, sentence in (
-        (lambda: inspect_run(runs[0], corpus, windows=3), "too few"),
-        (lambda: inspect_run(runs[0], corpus, parts=("copies",)), "choose among coupling, depth"),  # type: ignore[arg-type]
-        (lambda: inspect_run(runs[0], other), "trained on"),
+        (lambda: Subject(runs[0], corpus, windows=3), "too few"),
+        (lambda: one("copies", runs[0], corpus), "choose among coupling, depth, lesions"),
+        (lambda: Subject(runs[0], other), "trained on"),
     ):
         with pytest.raises(UserError, match=sentence):
             broken()
+
+
+def test_without_matplotlib_nothing_is_computed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="need matplotlib"):
+        require_matplotlib()
+    monkeypatch.setattr(inspection, "load_run", lambda *_: pytest.fail("read"))
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", str(place / "fsn-1m")])
+    assert ended.value.code == 2 and "pip install" in capsys.readouterr().err
 
 
 def full_disk(*_: object) -> None:
@@ -193,7 +250,7 @@ def test_a_place_that_cannot_be_written_is_told(
     (tmp_path / "file").touch()
     words = ["inspect", str(place / "fsn-1m"), "--parts", "coupling", "--device", "cpu", "--out"]
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(command, "inspect_run", lambda *_, **__: pytest.fail("measured"))
+        patch.setattr(inspection, "inspect_run", lambda *_, **__: pytest.fail("measured"))
         main([*words, str(tmp_path / "file")])
     said = f"fsn: {tmp_path / 'file'} cannot be written (Not a directory); choose another --out\n"
     assert ended.value.code == 2 and capsys.readouterr().err == said

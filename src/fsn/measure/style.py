@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsn.errors import UserError
-from fsn.io import write_bytes_atomic
+from ..errors import UserError
+from ..io import write_bytes_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,13 +105,18 @@ def settings(surface: str = "any") -> dict[str, Any]:
     }
 
 
+def require_matplotlib() -> None:
+    """Stop in one sentence where figures cannot be drawn; called before anything is measured for them."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError('Figures need matplotlib; install it with: pip install "fsn[plot]"')
+
+
 @contextlib.contextmanager
 def styled(surface: str) -> Iterator[dict[str, str]]:
     """Draw inside this block; yields the surface's text, rule and grid colours."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UserError('Figures need matplotlib; install it with: pip install "fsn[plot]"') from error
+    require_matplotlib()
+    import matplotlib
+
     with matplotlib.rc_context(settings(surface)):
         yield SURFACES[surface]
 
@@ -142,14 +148,22 @@ def legend(axes: Axes, **options: Any) -> None:
         axes.legend(handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, **options)
 
 
-def save(figure: Figure, path: str | os.PathLike[str], surface: str = "any", dpi: int = 200) -> list[Path]:
-    """Write ``path`` with the suffixes .svg and .png, each in one step; equal figures give equal bytes."""
-    written = []
+def figure_bytes(figure: Figure, form: str, surface: str = "any", dpi: int = 200, title: str = "") -> bytes:
+    """A figure as ``svg`` or ``png``; equal figures give equal bytes. An SVG says its ``title`` to those who do not see it."""
+    buffer = io.BytesIO()
     with styled(surface):
-        for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=metadata)
-            target = Path(path).with_suffix(suffix)
-            write_bytes_atomic(target, buffer.getvalue())
-            written.append(target)
+        metadata = {"svg": {"Date": None, "Title": title or None}, "png": {"Software": None}}[form]
+        figure.savefig(buffer, format=form, dpi=dpi, metadata=metadata)
+    return buffer.getvalue()
+
+
+def save_figure(
+    figure: Figure, path: str | os.PathLike[str], surface: str = "any", dpi: int = 200, title: str = ""
+) -> list[Path]:
+    """Write ``path`` with the suffixes .svg and .png, each in one step."""
+    written = []
+    for form in ("svg", "png"):
+        target = Path(path).with_suffix(f".{form}")
+        write_bytes_atomic(target, figure_bytes(figure, form, surface, dpi, title))
+        written.append(target)
     return written

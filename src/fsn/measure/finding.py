@@ -1,0 +1,148 @@
+"""What an instrument is given and what it returns; how it becomes known.
+
+An instrument is one file of this folder. It measures, and ends with a function that looks at one run:
+
+    @instrument("lesions", "Which field does what", applies=has_coupling)
+    def inspect(subject: Subject) -> Finding: ...
+
+No list names it: :func:`instruments` imports every file here, and ``fsn inspect`` uses all that apply.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from ..data import Corpus
+from ..errors import UserError
+from ..models import FSNConfig, LanguageModel
+from ..train.run import Run
+from .runs import check_comparable, check_corpus
+from .tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .copy_depth import Battery
+
+Draw = Callable[[str], "Figure"]
+"""A figure for a surface: ``any``, ``light`` or ``dark`` (see :mod:`fsn.measure.style`)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an instrument found: a sentence, tables and figures by file name."""
+
+    title: str
+    sentence: str
+    tables: Mapping[str, Table]
+    figures: Mapping[str, Draw] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run to be looked at, and maybe another ``against`` which it is compared; what is costly is made once."""
+
+    run: Run
+    corpus: Corpus
+    against: Run | None = None
+    which: Literal["best", "last"] = "best"
+    windows: int = 256
+    device: str | torch.device = "cpu"
+    cache: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.windows < 4:
+            raise UserError(f"{self.windows} windows are too few to say anything; give at least 4.")
+        check_corpus(self.run, self.corpus)
+        if self.against is not None:
+            check_comparable([self.run, self.against])
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+    @property
+    def other(self) -> str:
+        """The name of the second run, which differs from the first's."""
+        assert self.against is not None
+        return self.against.name if self.against.name != self.name else f"{self.name} (other)"
+
+    @cached_property
+    def models(self) -> dict[str, LanguageModel]:
+        """The run's model by its name; after it the best weights of the other run, if there is one."""
+        found = {self.name: self.run.load_model(self.which, self.device)}
+        if self.against is not None:
+            found[self.other] = self.against.load_model("best", self.device)
+        return found
+
+    @property
+    def model(self) -> LanguageModel:
+        return self.models[self.name]
+
+    @cached_property
+    def battery(self) -> Battery:
+        """Validation windows, and a quarter as many again where the text repeats itself most."""
+        from .copy_depth import battery, label_corpus
+
+        recipe = self.run.recipe
+        labels = label_corpus(self.corpus, "valid", recipe.length, recipe.eval_stride, self.cache)
+        return battery(labels, self.windows, self.windows // 4)
+
+
+def has_coupling(run: Run) -> bool:
+    """Whether the run's model is of the FSN family."""
+    return isinstance(run.model_config, FSNConfig)
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """An instrument by its name. ``applies`` says whether a run has what it measures."""
+
+    name: str
+    title: str
+    inspect: Callable[[Subject], Finding]
+    applies: Callable[[Run], bool]
+
+
+_KNOWN: dict[str, Instrument] = {}
+
+
+def instrument(
+    name: str, title: str, applies: Callable[[Run], bool] = lambda run: True
+) -> Callable[[Callable[[Subject], Finding]], Callable[[Subject], Finding]]:
+    """Make a function from a subject to a finding known under ``name``."""
+
+    def register(inspect: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
+        _KNOWN[name] = Instrument(name, title, inspect, applies)
+        return inspect
+
+    return register
+
+
+def instruments() -> dict[str, Instrument]:
+    """Every instrument in this folder, by name."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return dict(sorted(_KNOWN.items()))
+
+
+def applicable(run: Run, names: Sequence[str] = ()) -> list[Instrument]:
+    """The instruments of these names (all, without names) that apply to a run."""
+    known = instruments()
+    for name in names:
+        if name not in known:
+            raise UserError(f"There is no instrument {name!r}; choose among {', '.join(known)}.")
+    return [known[name] for name in known if (name in names or not names) and known[name].applies(run)]
+
+
+def inspect_run(subject: Subject, names: Sequence[str] = ()) -> dict[str, Finding]:
+    """What every instrument that applies found, by its name."""
+    return {one.name: one.inspect(subject) for one in applicable(subject.run, names)}

@@ -1,0 +1,624 @@
+"""What the metrics of runs say: loss against epochs and against time, speed and memory, failed runs.
+
+At matched epochs: seed means, who leads and for how long, when a bar is crossed. Against time: what a slower epoch
+costs when fewer epochs are needed. For a transformer seed the target is its validation loss at the end of the budget
+(thirty epochs) and its time the seconds of training and validation up to there. For an FSN seed the time is the end of
+the first epoch whose validation loss is at or below that target. The ratio of the two is the wall-clock cost of
+matching that transformer. Epoch ends are where a validation loss is known, and the paper's ratios sit on them;
+``interpolate=True`` reads the crossing off the straight line between two epoch ends instead.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError
+from ..train.run import MARGIN_BITS, Run, same_but_seed, trailing
+from .bootstrap import SeedSummary, seed_summary
+from .finding import Finding, Subject, instrument
+from .runs import (
+    check_comparable,
+    diverged_at,
+    epoch_value,
+    epoch_values,
+    finished_epochs,
+    held_up,
+    require_epochs,
+    steady_seconds,
+    vocabulary_of,
+)
+from .style import CYCLE, WIDTH, colour, colours, legend, new_figure, styled
+from .tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BUDGET = 30
+FINAL_EPOCHS = 5
+"""The stretch of the reference's last epochs over which its rate of improvement is taken."""
+
+Array = NDArray[np.float64]
+
+# -- at matched epochs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch (from 1) with the lowest validation loss, and that loss in bits."""
+
+    epoch: int
+    bits: float
+
+
+def best_epoch(run: Run) -> Best:
+    """Lowest finite validation loss of a run."""
+    require_epochs([run], 1)
+    losses = epoch_values(finished_epochs(run), "valid_bits")
+    index = min(range(len(losses)), key=lambda i: losses[i] if math.isfinite(losses[i]) else math.inf)
+    return Best(index + 1, losses[index])
+
+
+def loss_at(runs: Sequence[Run], epoch: int, key: str = "valid_bits") -> SeedSummary:
+    """Mean, sample deviation and extremes over seeds at the end of ``epoch``.
+
+    ``key`` may be ``"valid_bits_second_half"``. Seeds that diverged before are left out, so ``count`` tells
+    how many are in; a seed that is merely unfinished is an error.
+    """
+    going = [run for run in runs if diverged_at(run) is None]
+    require_epochs(going, epoch)
+    whole = [run for run in runs if len(finished_epochs(run)) >= epoch]
+    values = [epoch_value(finished_epochs(run)[epoch - 1], key) for run in whole]
+    finite = [value for value in values if math.isfinite(value)]
+    return seed_summary(finite) if finite else SeedSummary(math.nan, math.nan, math.nan, math.nan, 0)
+
+
+def epoch_margins(run: Run, reference: Run, epochs: int | None = None) -> NDArray[np.float64]:
+    """Run minus reference in bits at every epoch both have (or the first ``epochs``)."""
+    check_comparable([run, reference])
+    pair = [finished_epochs(one) for one in (run, reference)]
+    count = min(map(len, pair)) if epochs is None else epochs
+    require_epochs([run, reference], max(count, 1))
+    ours, theirs = (np.array(epoch_values(rows[:count], "valid_bits")) for rows in pair)
+    return ours - theirs
+
+
+def epochs_ahead(run: Run, reference: Run) -> int:
+    """For how many epochs from the first on, without a break, the run's loss is below the reference's."""
+    ahead = epoch_margins(run, reference) < 0
+    return len(ahead) if ahead.all() else int(np.argmin(ahead))
+
+
+def crossing_epochs(runs: Sequence[Run], bar: float) -> list[int | None]:
+    """The first epoch at which each run is at or below ``bar`` bits, ``None`` where it never is."""
+    found: list[int | None] = []
+    for run in runs:
+        below = np.flatnonzero(np.array(epoch_values(finished_epochs(run), "valid_bits")) <= bar)
+        found.append(int(below[0]) + 1 if below.size else None)
+    return found
+
+
+def loss_table(families: Mapping[str, Sequence[Run]], epoch: int) -> Table:
+    """One row per family at the end of ``epoch``: seeds, mean, sample deviation, extremes, and its runs."""
+    rows = []
+    for name, runs in families.items():
+        if not runs:
+            continue
+        summary, second = loss_at(runs, epoch), loss_at(runs, epoch, "valid_bits_second_half")
+        head = {"family": name, "epoch": epoch, "seeds": summary.count, **summary.row()}
+        rows.append({**head, "second_half": second.mean, "runs": ", ".join(run.name for run in runs)})
+    columns = {
+        "family": "The model.",
+        "epoch": "Number of epochs trained.",
+        "seeds": "Number of runs.",
+        "mean": ("Mean validation loss, in bits per character.", ".4f"),
+        "std": ("Sample standard deviation over runs, in bits per character.", ".4f"),
+        "min": ("Lowest loss of a run, in bits per character.", ".4f"),
+        "max": ("Highest loss of a run, in bits per character.", ".4f"),
+        "second_half": ("Mean loss in the second half of each window, in bits per character.", ".4f"),
+        "runs": "The runs.",
+    }
+    return Table.of(columns, rows, f"Validation bits per character at epoch {epoch}.")
+
+
+# -- time to a target loss -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Validation loss in bits against cumulative seconds; entry i is the end of epoch i + 1."""
+
+    name: str
+    seconds: Array
+    loss: Array
+
+    def crossing(self, target: float) -> int | None:
+        """The first epoch (from 1) that ends at or below ``target``, or ``None``."""
+        below = np.flatnonzero(self.loss <= target)
+        return int(below[0]) + 1 if below.size else None
+
+    def time_to(self, target: float, interpolate: bool = False) -> float:
+        """Seconds until ``target`` is reached; infinite if it never is."""
+        epoch = self.crossing(target)
+        if epoch is None:
+            return math.inf
+        i = epoch - 1
+        if not interpolate or i == 0 or not self.loss[i - 1] > self.loss[i]:
+            return float(self.seconds[i])
+        part = (self.loss[i - 1] - target) / (self.loss[i - 1] - self.loss[i])
+        return float(self.seconds[i - 1] + part * (self.seconds[i] - self.seconds[i - 1]))
+
+    def rate(self, epoch: int, reach: int = 2) -> float:
+        """Bits gained per epoch around ``epoch``: minus the least-squares slope over epoch ± ``reach``."""
+        low, high = max(0, epoch - 1 - reach), min(len(self.loss), epoch + reach)
+        near = self.loss[low:high]
+        if len(near) < 2 or not np.isfinite(near).all():
+            return math.nan
+        return float(-np.polyfit(np.arange(low, high), near, 1)[0])
+
+
+def curve_of(run: Run, budget: int | None = None, steady: bool = False) -> Curve:
+    """The loss curve of a run up to ``budget`` epochs, from ``valid_bits`` and ``cumulative_s``.
+
+    With ``steady`` an epoch during which something else used the device counts as the run's median epoch.
+    """
+    require_epochs([run], 1)
+    epochs = finished_epochs(run)[:budget]
+    ends = steady_seconds(run)[:budget] if steady else epoch_values(epochs, "cumulative_s")
+    seconds, loss = np.array(ends), np.array(epoch_values(epochs, "valid_bits"))
+    if np.isnan(seconds).any():
+        raise UserError(
+            f"{run.name} has epochs without cumulative_s, so its wall-clock is unknown; train it again."
+        )
+    return Curve(run.name, seconds, loss)
+
+
+def mean_curve(curves: Sequence[Curve], name: str = "mean") -> Curve:
+    """Mean loss and mean seconds at each epoch all curves have reached."""
+    n = min(len(curve.loss) for curve in curves)
+    return Curve(
+        name,
+        np.mean([curve.seconds[:n] for curve in curves], axis=0),
+        np.mean([curve.loss[:n] for curve in curves], axis=0),
+    )
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One run against one target; rates are in bits per epoch, ``gain_after`` in bits."""
+
+    run: str
+    reference: str
+    target: float
+    epoch: int | None
+    seconds: float
+    ratio: float
+    rate: float
+    reference_rate: float
+    gain_after: float
+
+
+@dataclass(frozen=True)
+class TargetLoss:
+    """One scale: its curves, all seed pairs, and the crossings against mean and lowest reference."""
+
+    label: str
+    budget: int
+    curves: list[Curve]
+    references: list[Curve]
+    pairs: list[Crossing]
+    against_mean: list[Crossing]
+    against_lowest: list[Crossing]
+    slowdown: float
+
+    @property
+    def targets(self) -> Array:
+        """The references' losses at the end of the budget."""
+        return np.array([curve.loss[self.budget - 1] for curve in self.references])
+
+
+def _cross(curve: Curve, reference: Curve, budget: int, interpolate: bool) -> Crossing:
+    target, epoch = float(reference.loss[budget - 1]), curve.crossing(float(reference.loss[budget - 1]))
+    seconds = curve.time_to(target, interpolate)
+    back = max(0, budget - 1 - FINAL_EPOCHS)
+    steps = budget - 1 - back
+    return Crossing(
+        curve.name,
+        reference.name,
+        target,
+        epoch,
+        seconds,
+        seconds / float(reference.seconds[budget - 1]),
+        math.nan if epoch is None else curve.rate(epoch),
+        float(reference.loss[back] - target) / steps if steps else math.nan,
+        target - float(curve.loss[-1]) if epoch is not None else math.nan,
+    )
+
+
+def time_to_target(
+    runs: Sequence[Run],
+    references: Sequence[Run],
+    budget: int = BUDGET,
+    label: str = "",
+    interpolate: bool = False,
+    steady: bool = False,
+) -> TargetLoss:
+    """Measure ``runs`` (FSN seeds) against ``references`` (transformer seeds) of ``budget`` epochs.
+
+    The mean reference has the mean loss and the mean wall-clock of the seeds, the lowest is the seed with
+    the lowest loss at the budget. A run may have fewer epochs than the budget: it counts up to where it
+    got. The per-epoch slowdown is the mean seconds per epoch of the runs over that of the references.
+    ``steady``: see :func:`curve_of`.
+    """
+    if not runs or not references:
+        raise UserError("Time to a target loss needs at least one run and one reference run.")
+    check_comparable([*runs, *references])
+    require_epochs(references, budget)
+    curves = [curve_of(run, budget, steady) for run in runs]
+    base = [curve_of(run, budget, steady) for run in references]
+    for curve in base:
+        if not math.isfinite(curve.loss[budget - 1]):
+            raise UserError(
+                f"{curve.name} diverged, so it sets no target loss; leave it out of the references."
+            )
+    lowest = base[int(np.argmin([curve.loss[budget - 1] for curve in base]))]
+    mean = mean_curve(base, "mean of references")
+    per_epoch = [float(np.mean([c.seconds[-1] / len(c.seconds) for c in group])) for group in (curves, base)]
+    return TargetLoss(
+        label,
+        budget,
+        curves,
+        base,
+        [_cross(curve, reference, budget, interpolate) for curve in curves for reference in base],
+        [_cross(curve, mean, budget, interpolate) for curve in curves],
+        [_cross(curve, lowest, budget, interpolate) for curve in curves],
+        per_epoch[0] / per_epoch[1],
+    )
+
+
+def wallclock_table(scales: Sequence[TargetLoss]) -> Table:
+    """One row per scale: slowdown per epoch, median and range of the ratio against mean and lowest reference.
+
+    A seed that never reaches the target counts as infinite.
+    """
+    rows = []
+    columns: dict[str, str | tuple[str, str]] = {
+        "scale": "Size of the models.",
+        "seeds": "Number of runs, and of reference runs.",
+        "slowdown": ("Seconds of an epoch over the reference's.", ".2f"),
+    }
+    for scale in scales:
+        row: dict[str, Any] = {
+            "scale": scale.label,
+            "seeds": f"{len(scale.curves)} × {len(scale.references)}",
+            "slowdown": scale.slowdown,
+        }
+        for against, found in (("mean", scale.against_mean), ("lowest", scale.against_lowest)):
+            ratios = [crossing.ratio for crossing in found]
+            for end, pick in (("", statistics.median), ("_min", min), ("_max", max)):
+                row[f"vs_{against}{end}"] = pick(ratios)
+        rows.append(row)
+    for against in ("mean", "lowest"):
+        for end, word in (("", "median"), ("_min", "lowest"), ("_max", "highest")):
+            said = f"Time to the {against} reference's final loss over its time, {word} of the runs."
+            columns[f"vs_{against}{end}"] = (said, ".2f")
+    return Table.of(columns, rows, "Wall-clock to the reference's final loss.")
+
+
+def crossing_table(crossings: Sequence[Crossing]) -> Table:
+    """One row per run and target: epoch of the crossing, ratio, rates in millibits per epoch, later gain."""
+    rows = [
+        {
+            "run": c.run,
+            "reference": c.reference,
+            "target": c.target,
+            "epoch": c.epoch,
+            "ratio": c.ratio,
+            "rate_mbit": 1000 * c.rate,
+            "reference_rate_mbit": 1000 * c.reference_rate,
+            "gain_after": c.gain_after,
+        }
+        for c in crossings
+    ]
+    columns = {
+        "run": "The run that is measured.",
+        "reference": "The run whose final loss is the target.",
+        "target": ("That loss, in bits per character.", ".4f"),
+        "epoch": "The first epoch that ends at or below the target.",
+        "ratio": ("Time of the run until there, over the reference's whole time.", ".2f"),
+        "rate_mbit": ("Gain of the run around that epoch, in millibits per epoch.", ".2f"),
+        "reference_rate_mbit": ("Gain of the reference over its last epochs, in millibits per epoch.", ".2f"),
+        "gain_after": ("What the run still gains after that epoch, in bits per character.", "+.4f"),
+    }
+    return Table.of(columns, rows, "Crossings of the reference's final loss.")
+
+
+# -- speed and memory: throughput is the mean of the per-epoch values, as the paper reports it ------------------
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """One run: tokens/s, seconds of training plus validation per epoch, peak memory; ``nan``: not logged."""
+
+    train_tokens_per_s: float
+    eval_tokens_per_s: float
+    epoch_s: float
+    peak_memory_gb: float
+    epochs: int
+
+
+SPEEDS = {
+    "train_tokens_per_s": ("Training speed, in tokens per second.", ",.0f"),
+    "eval_tokens_per_s": ("Validation speed, in tokens per second.", ",.0f"),
+    "epoch_s": ("Training and validation of an epoch, in seconds.", ".1f"),
+    "peak_memory_gb": ("Largest device memory of any epoch, in GB.", ".2f"),
+}
+
+
+def _mean(values: Sequence[float]) -> float:
+    found = [value for value in values if math.isfinite(value)]
+    return sum(found) / len(found) if found else math.nan
+
+
+def measure_efficiency(run: Run, skip: int = 0, steady: bool = False) -> Efficiency:
+    """Efficiency of one run; ``skip`` leaves out first epochs, for runs whose first epoch compiled.
+
+    With ``steady`` speeds are those of epochs that had the device to themselves (:func:`~fsn.measure.runs.held_up`).
+    """
+    require_epochs([run], skip + 1)
+    slow = set(held_up(run)) if steady else set()
+    every = finished_epochs(run)[skip:]
+    epochs = [row for i, row in enumerate(every, skip + 1) if i not in slow] or every
+    training, validation = epoch_values(epochs, "train_s"), epoch_values(epochs, "valid_s")
+    memory = [value for value in epoch_values(every, "peak_memory_gb") if math.isfinite(value)]
+    return Efficiency(
+        _mean(epoch_values(epochs, "tokens_per_s")),
+        _mean(epoch_values(epochs, "eval_tokens_per_s")),
+        _mean([a + b for a, b in zip(training, validation, strict=True)]),
+        max(memory, default=math.nan),
+        len(epochs),
+    )
+
+
+def kernel_share(full_tokens_per_s: float, without_tokens_per_s: float) -> float:
+    """The kernel's share of a training step, 1 − time without it / time with it."""
+    return 1.0 - full_tokens_per_s / without_tokens_per_s
+
+
+# -- failed runs: plateaus, divergence, losses worse than guessing --------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One run's trouble: ``kind`` is ``"plateau"``, ``"divergence"`` or ``"worse than guessing"``."""
+
+    run: str
+    kind: str
+    epoch: int
+    detail: str
+
+
+def plateaus(first_epoch: Mapping[str, float], threshold: float = MARGIN_BITS) -> list[Trouble]:
+    """Seeds that trail their best sibling by more than ``threshold`` bits after the first epoch.
+
+    ``first_epoch`` maps the name of a seed to its validation loss in bits after epoch one. The best
+    sibling, not their mean, is the yardstick, so that one failed seed cannot hide another; a lone seed has
+    nobody to trail.
+    """
+    finite = {name: value for name, value in first_epoch.items() if math.isfinite(value)}
+    said = "{:.4f} bits after the first epoch where its best sibling has {:.4f}"
+    found = trailing(finite, threshold)
+    return [Trouble(one.run, "plateau", 1, said.format(one.bits, one.best)) for one in found]
+
+
+def divergence(run: Run) -> list[Trouble]:
+    """A loss that is not finite, or above log₂ V bits, where blind guessing does better."""
+    name, vocabulary = run.name, vocabulary_of(run)
+    epoch = diverged_at(run)
+    if epoch is not None:
+        return [Trouble(name, "divergence", epoch, f"not finite in epoch {epoch}")]
+    for row in run.epochs:
+        loss = epoch_value(row, "valid_bits")
+        if vocabulary and vocabulary > 1 and loss > math.log2(vocabulary):
+            detail = (
+                f"{loss:.2f} bits at epoch {row['epoch']}, above the {math.log2(vocabulary):.2f} of guessing "
+                f"among {vocabulary} symbols"
+            )
+            return [Trouble(name, "worse than guessing", int(row["epoch"]), detail)]
+    return []
+
+
+def check_runs(runs: Iterable[Run], threshold: float = MARGIN_BITS) -> list[Trouble]:
+    """All that is wrong with a set of runs, in order. Siblings are runs that differ in nothing but the seed."""
+    group = list(runs)
+    families: list[list[Run]] = []
+    for run in group:
+        home = next((f for f in families if same_but_seed(f[0].config, run.config)), None)
+        if home is None:
+            families.append([run])
+        else:
+            home.append(run)
+    found: list[Trouble] = []
+    for family in families:
+        begun = [run for run in family if finished_epochs(run)]
+        found += plateaus(
+            {run.name: epoch_value(finished_epochs(run)[0], "valid_bits") for run in begun}, threshold
+        )
+    for run in group:
+        found += divergence(run)
+    order = {run.name: i for i, run in enumerate(group)}
+    return sorted(found, key=lambda one: order[one.run])
+
+
+def health_table(runs: Iterable[Run], threshold: float = MARGIN_BITS) -> Table:
+    """One row per run: its state and, where something is wrong, what."""
+    group = list(runs)
+    troubles = check_runs(group, threshold)
+    rows = []
+    for run in group:
+        own = [one for one in troubles if one.run == run.name]
+        state = ", ".join(one.kind for one in own) or "healthy"
+        detail = "; ".join(one.detail for one in own) or None
+        rows.append({"run": run.name, "epochs": len(finished_epochs(run)), "state": state, "detail": detail})
+    columns = {
+        "run": "The run.",
+        "epochs": "Number of epochs that ran to their end.",
+        "state": "Healthy, or what is wrong.",
+        "detail": "Where it shows.",
+    }
+    return Table.of(columns, rows)
+
+
+# -- figures -------------------------------------------------------------------------------------------------
+
+
+def draw_wallclock(
+    scales: Sequence[TargetLoss], surface: str = "any", names: tuple[str, str] = ("FSN", "transformer")
+) -> Figure:
+    """Validation loss against cumulative hours, a panel per scale (four for the paper's ladder).
+
+    Faint lines are seeds, bold lines their means; the band spans the references' final losses, the dashed
+    line is their mean, the open circle the place where the mean run crosses it.
+    """
+    if not scales:
+        raise UserError("There is no scale to draw; give at least one measured pair of families.")
+    columns = 1 if len(scales) == 1 else 2
+    rows = -(-len(scales) // columns)
+    ours, theirs = colour("fsn"), colour("transformer")
+    with styled(surface):
+        figure, grid = new_figure(
+            rows, columns, 2.15 * rows + 0.2, width=WIDTH if columns == 2 else 0.6 * WIDTH
+        )
+        for axes, scale in zip(grid.flat, scales, strict=False):
+            targets = scale.targets
+            longest = max(float(c.seconds[-1]) for c in (*scale.curves, *scale.references))
+            units = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+            unit, word = next((u for u in units if longest > 2 * u[0]), units[-1])
+            axes.axhspan(targets.min(), targets.max(), color=theirs, alpha=0.3, linewidth=0)
+            axes.axhline(targets.mean(), color=theirs, linestyle=(0, (4, 3)), linewidth=1.0)
+            for group, shade, name in ((scale.curves, ours, names[0]), (scale.references, theirs, names[1])):
+                for curve in group if len(group) > 1 else []:
+                    axes.plot(curve.seconds / unit, curve.loss, color=shade, alpha=0.35, linewidth=0.8)
+                mean = mean_curve(group)
+                axes.plot(mean.seconds / unit, mean.loss, color=shade, linewidth=1.9, label=name)
+            mean = mean_curve(scale.curves)
+            target = float(targets.mean())
+            if mean.crossing(target) is not None:
+                x = mean.time_to(target, interpolate=True) / unit
+                y = target if mean.crossing(target) != 1 else mean.loss[0]
+                ring = {"markerfacecolor": "none", "markeredgecolor": CYCLE[1], "markeredgewidth": 1.3}
+                axes.plot(x, y, marker="o", markersize=6.5, zorder=5, **ring)
+            axes.set_title(f"{scale.label}  ({len(scale.curves)} × {len(scale.references)} seeds)".strip())
+            axes.set_xlabel(f"wall-clock ({word})")
+            axes.set_ylabel("bits per character")
+            axes.set_xlim(left=0)
+            _focus(axes, [*scale.curves, *scale.references])
+        for axes in grid.flat[len(scales) :]:
+            axes.set_visible(False)
+        legend(grid[0, 0], loc="best")
+    return figure
+
+
+def _epochs(curve: Curve) -> NDArray[np.int64]:
+    return np.arange(1, len(curve.loss) + 1)
+
+
+def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Let the first epoch of a long run, far above the rest, leave the panel at the top."""
+    losses = [curve.loss[np.isfinite(curve.loss)] for curve in curves]
+    low = min(float(loss.min()) for loss in losses)
+    high = max(float(loss[1] if len(loss) > 5 else loss.max()) for loss in losses)
+    room = max(high - low, 1e-3)
+    axes.set_ylim(low - 0.06 * room, high + 0.06 * room)
+
+
+def draw_loss_curves(
+    families: Mapping[str, Sequence[Curve]],
+    surface: str = "any",
+    title: str = "",
+    published: Mapping[str, tuple[int, float, float]] | None = None,
+) -> Figure:
+    """Validation loss by epoch: seeds faint, their mean bold.
+
+    ``published`` marks a family's epoch, loss and deviation from elsewhere by a diamond with a bar.
+    """
+    shade = colours(list(families))
+    with styled(surface):
+        figure, grid = new_figure(1, 1, 2.7)
+        axes = grid[0, 0]
+        shown = [curve for curves in families.values() for curve in curves]
+        for name, curves in families.items():
+            if not curves:
+                continue
+            for curve in curves if len(curves) > 1 else []:
+                axes.plot(_epochs(curve), curve.loss, color=shade[name], alpha=0.35, linewidth=0.8)
+            mean = mean_curve(curves)
+            label = f"{name} ({len(curves)} seed{'s' if len(curves) > 1 else ''})"
+            marker = "o" if len(mean.loss) < 3 else None
+            axes.plot(_epochs(mean), mean.loss, color=shade[name], linewidth=1.9, label=label, marker=marker)
+        for i, (name, (epoch, loss, spread)) in enumerate((published or {}).items()):
+            diamond = {"marker": "D", "markersize": 5.5, "markerfacecolor": "none", "markeredgewidth": 1.3}
+            axes.errorbar(
+                [epoch], [loss], yerr=[spread], color=shade[name], elinewidth=1.0, capsize=2.5, zorder=5,
+                label=None if i else "the paper", **diamond,
+            )  # fmt: skip
+        axes.set_xlabel("epoch")
+        axes.set_ylabel("validation loss (bits per character)")
+        axes.set_title(title)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlim(left=0.5)
+        if shown:
+            _focus(axes, shown)
+        legend(axes, loc="upper right")
+    return figure
+
+
+# -- the instrument ------------------------------------------------------------------------------------------
+
+
+@instrument("training", "Training", applies=lambda run: bool(finished_epochs(run)))
+def inspect(subject: Subject) -> Finding:
+    """Loss by epoch, speed and health; with a second run, when the first has reached the other's final loss."""
+    pairs = {subject.name: subject.run} | ({subject.other: subject.against} if subject.against else {})
+    runs = {name: run for name, run in pairs.items() if finished_epochs(run)}
+    shown = {name: [curve_of(run)] for name, run in runs.items()}
+    best = best_epoch(subject.run)
+    told = [f"{subject.name} is lowest after epoch {best.epoch}, at {best.bits:.4f} bits per character."]
+    rows = []
+    for name, run in runs.items():
+        found, health = measure_efficiency(run), check_runs([run])
+        told.append(f"{name} trains {found.train_tokens_per_s:,.0f} tokens a second.")
+        told += [f"{name}: {one.kind}, {one.detail}." for one in health]
+        low = best_epoch(run)
+        state = ", ".join(one.kind for one in health) or "healthy"
+        speeds = {key: getattr(found, key) for key in SPEEDS}
+        rows.append({"run": name, "best_epoch": low.epoch, "best_bits": low.bits, "state": state, **speeds})
+    columns = {
+        "run": "The run.",
+        "best_epoch": "The epoch with the lowest validation loss.",
+        "best_bits": ("That loss, in bits per character.", ".4f"),
+        "state": "Healthy, or what is wrong.",
+        **SPEEDS,
+    }
+    tables = {"training": Table.of(columns, rows, "Loss, speed and memory.")}
+    other = subject.against
+    if other is not None and len(runs) == 2 and math.isfinite(shown[subject.other][0].loss[-1]):
+        last = len(finished_epochs(other))
+        (crossing,) = time_to_target([subject.run], [other], last, steady=True).against_mean
+        tables["crossing"] = crossing_table([crossing])
+        told.append(
+            f"It does not get as low as {subject.other} after {last} epochs ({crossing.target:.4f})."
+            if crossing.epoch is None
+            else f"It is as low as {subject.other} after {last} epochs ({crossing.target:.4f}) after epoch "
+            f"{crossing.epoch}, in {crossing.ratio:.2f} times its time."
+        )
+    return Finding(
+        "Training", " ".join(told), tables, {"training": lambda surface: draw_loss_curves(shown, surface)}
+    )
