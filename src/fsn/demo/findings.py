@@ -190,7 +190,7 @@ def _row(entry: Entry, run: Run) -> dict[str, Any]:
 def _about(plan: Plan, runs: Runs) -> dict[str, Any]:
     corpus, recipe = plan.text.corpus, plan.text.recipe
     return {
-        "corpus": corpus.name,
+        "corpus": Path(corpus.name).name,
         "symbols": corpus.vocab_size,
         "characters": len(corpus),
         "sha256": corpus.sha256,

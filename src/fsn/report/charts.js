@@ -47,7 +47,7 @@ const Charts = (() => {
   function legend(series) {
     const shown = series.filter((s) => s.legend !== false);
     if (shown.length < 2 && !shown.some((s) => s.always)) return "";
-    return `<div class="legend">${shown.map((s) => `<span><svg viewBox="0 0 22 10">${s.bar
+    return `<div class="legend">${shown.map((s) => `<span><svg viewBox="0 0 22 10" aria-hidden="true">${s.bar
       ? `<rect x="5" y="0" width="12" height="10" rx="2" style="fill:${s.color}"/>`
       : `<line x1="1" x2="21" y1="5" y2="5" style="stroke:${s.color};stroke-width:2.4;${s.dash ? "stroke-dasharray:4 3" : ""}"/>`}</svg>${escapeText(s.name)}</span>`).join("")}</div>`;
   }
@@ -115,12 +115,19 @@ const Charts = (() => {
     svg.onpointerleave = () => { tip.style.opacity = 0; cursor.setAttribute("visibility", "hidden"); };
   }
 
+  // A name in the room it has: on one line, on a line for each word, or in smaller letters.
+  function name(text, x, y, room) {
+    const wide = (s, size) => s.length * size * 0.58, lines = wide(text, 12) > room - 4 ? text.split(" ") : [text];
+    const longest = Math.max(...lines.map((s) => wide(s, 12))), size = Math.max(8, Math.min(12, (12 * (room - 2)) / longest));
+    return `<text y="${y}" text-anchor="middle" style="fill:var(--ink);font-size:${size}px">${lines.map((s, i) => `<tspan x="${x}" dy="${i ? size * 1.1 : 0}">${escapeText(s)}</tspan>`).join("")}</text>`;
+  }
+
   // spec: {height, groups: [name], notes: [text under the name], x: {label}, y: {label, zero},
   //        series: [{name, color, values, low, high, label}], rules: [value]}: bars side by side, their values above them
   //        with label, error bars where low and high are given, a dashed line across at each rule
   function drawBars(element, spec) {
     const width = element.clientWidth, height = spec.height ?? 320, groups = spec.groups.length;
-    const box = frame(spec, width, height, 56, (spec.notes ? 44 : 28) + (spec.x?.label ? 20 : 0));
+    const box = frame(spec, width, height, 56, (spec.notes ? 44 : 40) + (spec.x?.label ? 20 : 0));
     const values = [...spec.series.flatMap((s) => [...s.values, ...(s.low ?? []), ...(s.high ?? [])]), ...(spec.rules ?? [])];
     const [y0, y1] = extent(values, { zero: true, pad: 0.06, ...spec.y });
     const y = yAxis(box, spec.y, y0, y1);
@@ -129,7 +136,7 @@ const Charts = (() => {
     let out = y.out;
     spec.groups.forEach((group, g) => {
       const middle = box.left + room * (g + 0.5);
-      out += `<text x="${middle}" y="${box.bottom + 19}" text-anchor="middle" style="fill:var(--ink)">${escapeText(group)}</text>`;
+      out += name(group, middle, box.bottom + 19, room);
       if (spec.notes) out += `<text x="${middle}" y="${box.bottom + 36}" text-anchor="middle" style="font-size:11px;fill:var(--faint)">${escapeText(spec.notes[g])}</text>`;
       spec.series.forEach((s, i) => {
         const v = s.values[g];

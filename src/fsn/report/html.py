@@ -73,16 +73,25 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """A table of ready-made HTML cells; the first column names the row, the others are right-aligned."""
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", stacked: bool = False
+) -> str:
+    """A table of ready-made HTML cells; the first column names the row, the others are right-aligned.
+
+    On a narrow screen it scrolls sideways; ``stacked``, it shows the rows one below the other instead.
+    """
     top = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
-    lines = [
-        f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        pairs = zip(headings[1:], row[1:], strict=True)
+        cells = "".join(
+            f'<td data-heading="{heading}">{cell}</td>' if stacked else f"<td>{cell}</td>"
+            for heading, cell in pairs
+        )
+        lines.append(f'<tr><th scope="row">{row[0]}</th>{cells}</tr>')
     text = f"<caption>{caption}</caption>" if caption else ""
     return (
-        f'<div class="scroll"><table>{text}<thead><tr>{top}</tr></thead>'
+        f'<div class="{"stacked" if stacked else "scroll"}"><table>{text}<thead><tr>{top}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -128,7 +137,8 @@ def page(
     colours = ":root{" + "".join(f"--{name}:{shade};" for name, shade in COLOURS.items()) + "}"
     style = "\n".join([colours, asset("fsn.report", "style.css"), *styles])
     read = 'const reportData = JSON.parse(document.getElementById("data").textContent);'
-    script = "\n".join(['"use strict";', read, asset("fsn.report", "charts.js"), *scripts])
+    shared = (asset("fsn.report", name) for name in ("charts.js", "copy.js"))
+    script = "\n".join(['"use strict";', read, *shared, *scripts])
     return SKELETON.format(
         policy=POLICY,
         description=escape(description or title),

@@ -59,8 +59,10 @@ def full_size_section(found: dict[str, Any] | None) -> str:
     crossing = found["crossing"]
     told = {
         "text": escape(found["text"]),
-        "epoch": crossing["epoch"] or "—",
-        "ratio": f"{100 * crossing['ratio']:.0f} %" if crossing["epoch"] else "—",
+        "crossing": f"The FSN is as low as the transformer's end after epoch {crossing['epoch']}, in "
+        f"{100 * crossing['ratio']:.0f} % of its time."
+        if crossing["epoch"]
+        else "The FSN does not get as low as the transformer.",
         "ends": ", ".join(f"{escape(m['name'])} {m['bits']:.4f}" for m in found["models"]),
         "pace": ""
         if found["even"]
@@ -100,7 +102,7 @@ def results_table(findings: dict[str, Any]) -> str:
             bar = f'<span class="row-bar" style="{shade};width:{share:.0f}%"></span>' if pick else ""
             cells.append(f'<span class="{"best" if best else ""}">{text}</span>{bar}')
         rows.append(cells)
-    return table(["", *(heading for _, heading, _, _ in columns)], rows)
+    return table(["", *(heading for _, heading, _, _ in columns)], rows, stacked=True)
 
 
 def sample_figure(model: dict[str, Any], prompt: str) -> str:
