@@ -12,10 +12,10 @@ import yaml
 
 import fsn
 from fsn.data import enwik8
+from fsn.measure import store_losses
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
 from fsn.paper.runs import PAPER, Library, Need, Scale
-from fsn.measure import store_losses
 
 CORPORA: dict[str, dict[str, Any]] = {
     "enwik8": {"name": "enwik8", "sha256": enwik8.HASHES["sha256"], "symbols": bytes(range(205)).hex()},

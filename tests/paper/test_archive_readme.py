@@ -13,12 +13,12 @@ import pytest
 
 from fsn.cli import main
 from fsn.errors import UserError
+from fsn.measure import stored_losses
+from fsn.measure.losses import FILE
 from fsn.paper import runs as needs
 from fsn.paper.archive import add_losses, archive_run
 from fsn.paper.rows import display_table
 from fsn.paper.sections import item_named
-from fsn.measure import stored_losses
-from fsn.measure.losses import FILE
 from fsn.paper.writing import (
     BEGIN,
     END,

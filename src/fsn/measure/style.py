@@ -149,7 +149,7 @@ def legend(axes: Axes, **options: Any) -> None:
 
 
 def figure_bytes(figure: Figure, form: str, surface: str = "any", dpi: int = 200, title: str = "") -> bytes:
-    """A figure as ``svg`` or ``png``; equal figures give equal bytes. An SVG says its ``title`` to those who do not see it."""
+    """A figure as ``svg``, with its ``title`` inside, or as ``png``; equal figures give equal bytes."""
     buffer = io.BytesIO()
     with styled(surface):
         metadata = {"svg": {"Date": None, "Title": title or None}, "png": {"Software": None}}[form]

@@ -13,7 +13,24 @@ from torch import nn
 
 from ..data import Corpus
 from ..errors import UserError
-from ..measure import BINS, Battery, CopyDepth, DepthCurve, KernelReading, SeedSummary, Table, battery, bin_name, check_comparable, depth_curve, label_corpus, margin_table, read_kernel, run_losses, seed_summary
+from ..measure import (
+    BINS,
+    Battery,
+    CopyDepth,
+    DepthCurve,
+    KernelReading,
+    SeedSummary,
+    Table,
+    battery,
+    bin_name,
+    check_comparable,
+    depth_curve,
+    label_corpus,
+    margin_table,
+    read_kernel,
+    run_losses,
+    seed_summary,
+)
 from ..train import Run
 from ..train.world import choose_device
 from .runs import (

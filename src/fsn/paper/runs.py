@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..measure import check_metrics, diverged_at, finished_epochs
 from .. import data
 from ..data import Corpus, enwik8
 from ..data.cache import cache_folder
 from ..errors import UserError
+from ..measure import check_metrics, diverged_at, finished_epochs
 from ..models import Config, preset
 from ..train import Recipe, Run, load_run
 from ..train.sweep import Job

@@ -9,7 +9,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...measure import FIELDS, Looks, Table, best_epoch, depth_losses, diverged_at, draw_depth_bars, draw_lesions, draw_looks, family_table, lesion_table, look, loss_at, repeated, seed_summary, stacked
+from ...measure import (
+    FIELDS,
+    Looks,
+    Table,
+    best_epoch,
+    depth_losses,
+    diverged_at,
+    draw_depth_bars,
+    draw_lesions,
+    draw_looks,
+    family_table,
+    lesion_table,
+    look,
+    loss_at,
+    repeated,
+    seed_summary,
+    stacked,
+)
 from ...train import Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell

@@ -9,7 +9,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...measure import EARLY_BINS, Table, best_epoch, bin_name, depth_distance_table, draw_depth_bars, draw_depth_curves, draw_depth_distance, family_table, loss_at, margin_table
+from ...measure import (
+    EARLY_BINS,
+    Table,
+    best_epoch,
+    bin_name,
+    depth_distance_table,
+    draw_depth_bars,
+    draw_depth_curves,
+    draw_depth_distance,
+    family_table,
+    loss_at,
+    margin_table,
+)
 from ...train import Run
 from ..bench import BIN_NAMES, DEEP_BINS, FAMILIES, REFERENCES, SHALLOW_BINS, Bench, NotRun, cell
 from ..rows import (

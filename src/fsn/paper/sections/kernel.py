@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...data import Windows
-from ...measure import coupling_data, DepthProfile, KernelReading, Table, depth_profile, draw_coupling, draw_coupling_history, draw_states, read_gates, stacked, thinned, through_training
+from ...measure import (
+    DepthProfile,
+    KernelReading,
+    Table,
+    coupling_data,
+    depth_profile,
+    draw_coupling,
+    draw_coupling_history,
+    draw_states,
+    read_gates,
+    stacked,
+    thinned,
+    through_training,
+)
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import Claim, Found, Measurement, Picture, Result, Row, compare, item, listed, stated

@@ -8,7 +8,22 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ...measure import SeedSummary, best_epoch, crossing_epochs, curve_of, diverged_at, draw_loss_curves, epoch_margins, epoch_value, epoch_values, epochs_ahead, finished_epochs, loss_at, loss_table, seed_summary
+from ...measure import (
+    SeedSummary,
+    best_epoch,
+    crossing_epochs,
+    curve_of,
+    diverged_at,
+    draw_loss_curves,
+    epoch_margins,
+    epoch_value,
+    epoch_values,
+    epochs_ahead,
+    finished_epochs,
+    loss_at,
+    loss_table,
+    seed_summary,
+)
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import (

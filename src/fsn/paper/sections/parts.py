@@ -9,7 +9,16 @@ import torch
 
 from ... import data
 from ...data import Windows
-from ...measure import SeedSummary, diverged_at, epoch_value, evaluating, finished_epochs, loss_at, seed_summary, vocabulary_of
+from ...measure import (
+    SeedSummary,
+    diverged_at,
+    epoch_value,
+    evaluating,
+    finished_epochs,
+    loss_at,
+    seed_summary,
+    vocabulary_of,
+)
 from ...models import (
     FSN as FSNModel,
 )

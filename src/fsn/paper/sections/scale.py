@@ -7,7 +7,21 @@ import math
 from collections.abc import Callable
 
 from ...errors import UserError
-from ...measure import Crossing, SeedSummary, TargetLoss, crossing_table, diverged_at, draw_wallclock, kernel_share, loss_at, measure_efficiency, pace_notes, seed_summary, time_to_target, wallclock_table
+from ...measure import (
+    Crossing,
+    SeedSummary,
+    TargetLoss,
+    crossing_table,
+    diverged_at,
+    draw_wallclock,
+    kernel_share,
+    loss_at,
+    measure_efficiency,
+    pace_notes,
+    seed_summary,
+    time_to_target,
+    wallclock_table,
+)
 from ...train import Run
 from ..bench import Bench, NotRun
 from ..rows import (
