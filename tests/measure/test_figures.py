@@ -139,6 +139,8 @@ def test_files_are_made_for_each_surface_and_do_not_change(tmp_path, surface: st
     for first, second in zip(paths, again, strict=True):
         assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 1000
     assert style.SURFACES[surface]["text"] in paths[0].read_text()
+    named = style.figure_bytes(coupling.draw_coupling(reading(), surface=surface), "svg", title="a < b")
+    assert b"<title>a &lt; b</title>" in named, "for those who do not see it"
 
 
 def test_bars_whiskers_and_order() -> None:

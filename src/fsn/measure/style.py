@@ -152,7 +152,8 @@ def figure_bytes(figure: Figure, form: str, surface: str = "any", dpi: int = 200
     """A figure as ``svg``, with its ``title`` inside, or as ``png``; equal figures give equal bytes."""
     buffer = io.BytesIO()
     with styled(surface):
-        metadata = {"svg": {"Date": None, "Title": title or None}, "png": {"Software": None}}[form]
+        named = {"Title": title} if title else {}
+        metadata = {"svg": {"Date": None, **named}, "png": {"Software": None}}[form]
         figure.savefig(buffer, format=form, dpi=dpi, metadata=metadata)
     return buffer.getvalue()
 

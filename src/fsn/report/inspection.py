@@ -85,10 +85,11 @@ def write_findings(run: Run, findings: Mapping[str, Finding], folder: Path) -> l
         body = [f'<section id="{escape(part)}"><h2>{escape(finding.title)}</h2>']
         body.append(f'<p class="finding">{escape(finding.sentence)}</p>')
         for name, draw in finding.figures.items():
-            path, svg = folder / f"{name}.svg", figure_bytes(draw("any"), "svg")
+            caption = f"{finding.title}: {name}"
+            path, svg = folder / f"{name}.svg", figure_bytes(draw("any"), "svg", title=caption)
             write_bytes_atomic(path, svg)
             written.append(path)
-            body.append(figure(svg, f"{finding.title}: {name}"))
+            body.append(figure(svg, caption))
         for name, table in finding.tables.items():
             path = folder / f"{name}.csv"
             table.write_csv(path)
