@@ -100,12 +100,19 @@ def run_code(page: Path) -> dict[str, object]:
 
 def check_readme(namespace: dict[str, object]) -> None:
     # The shapes that the comments promise.
-    logits, loss, points = namespace["logits"], namespace["loss"], namespace["points"]
-    assert isinstance(logits, torch.Tensor) and logits.shape == (2, 64, 205)
-    assert isinstance(loss, torch.Tensor) and loss.shape == (2, 64)
-    assert isinstance(points, dict)
-    assert points["layers.0.attention"].shape == (2, 64, 64)
-    assert points["layers.3.state"].shape == (2, 64, 176)
+    logits, points, text = namespace["logits"], namespace["points"], namespace["text"]
+    assert isinstance(logits, torch.Tensor) and logits.shape == (1, 31, 205)
+    assert isinstance(points, dict) and points["layers.3.attention"].shape == (1, 31, 31)
+    assert isinstance(text, str) and text.startswith("The Roman ") and len(text) == 210
+
+
+def test_readme_is_short() -> None:
+    """A thousand words at most, and no paragraph of more than sixty."""
+    text = FENCE.sub("", README.read_text("utf-8"))
+    assert len(text.split()) <= 1000
+    prose = [p for p in text.split("\n\n") if not p.lstrip().startswith(("|", "#", "!", "<", "-", "$"))]
+    long = [p[:60] for p in prose if len(p.split()) > 60]
+    assert not long, f"split these paragraphs: {long}"
 
 
 @pytest.mark.parametrize(
@@ -114,15 +121,6 @@ def check_readme(namespace: dict[str, object]) -> None:
 def test_code_in_other_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_code(page)
-
-
-def test_readme_inline_calls_run() -> None:
-    """Calls given inline, such as `fsn.build(...)`, are valid too."""
-    prose = FENCE.sub("", README.read_text("utf-8"))
-    calls = re.findall(r"`(fsn\.\w+\(.*?\))`", prose)
-    assert calls
-    for call in calls:
-        eval(call, {"fsn": fsn})
 
 
 def test_commands_named_in_pages_and_makefile_exist() -> None:
@@ -175,8 +173,8 @@ def realised(name: str, vocab_size: int) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def test_readme_totals_are_the_models_own() -> None:
-    rows = totals_rows(README)
+def test_totals_are_the_models_own() -> None:
+    rows = totals_rows(ROOT / "docs" / "findings.md")
     assert len(rows) == 6
     for name, symbols, width, total in rows:
         config = fsn.preset(name, int(symbols))

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fsn.train.environment import environment
 from torch import Tensor
 
 from benchmarks.recall.models import Learner
 from benchmarks.recall.tasks import IGNORED, Split, Task
 from fsn.io import atomic_file, write_text_atomic
-from fsn.train.world import World
+from fsn.train.world import World, environment
 
 WARM = 3
 """Steps before a CUDA graph is captured; they train like any other."""

@@ -22,6 +22,7 @@ from fsn.paper.sections import item_named
 from fsn.paper.writing import (
     BEGIN,
     END,
+    EVALUATIONS,
     NOTHING,
     fill,
     groups,
@@ -163,30 +164,34 @@ def test_block_without_results(tmp_path: Path) -> None:
     assert results_block(tmp_path / "nothing") == NOTHING
 
 
-def test_block_shows_epochs_and_only_comparable_values(tmp_path: Path) -> None:
-    write_run(tmp_path, needs.FSN, [1.73, 1.6825])
-    write_run(tmp_path, needs.TRANSFORMER, [1.76, 1.711, 1.69])
-    block = results_block(tmp_path)
-    lines = [line for line in block.splitlines() if line.startswith("| fsn-1m")]
-    assert lines == ["| fsn-1m, epoch 2 | enwik8 | 1.6825 | 1.6892 | 1 |"]
-    assert "| transformer-1m, epoch 2 | enwik8 | 1.7110 |  | 1 |" in block, "where the two can be compared"
-    assert "| transformer-1m, epoch 3 | enwik8 | 1.6900 |  | 1 |" in block
-    assert "a GPU" in block and "30 epochs" in block
+def evaluated(results: Path, run: Path, bits: float, split: str = "valid", length: int = 256) -> None:
+    line = {
+        "run": run.name,
+        "which": "best",
+        "split": split,
+        "length": length,
+        "precision": "fp32",
+        "bits": bits,
+    }
+    with open(results / EVALUATIONS, "a") as file:
+        file.write(json.dumps({**line, "by_position": [9.0] * (length - 257) + [bits] * 256}) + "\n")
 
 
-def test_block_puts_a_model_beside_its_variants(tmp_path: Path) -> None:
-    write_run(tmp_path, needs.FSN, [1.8, 1.7, 1.6, 1.5])
-    write_run(tmp_path, needs.TRANSFORMER, [1.9, 1.8, 1.7, 1.6])
-    write_run(tmp_path, needs.DROPOUT, [1.85, 1.75, 1.65], name="variant")
-    lines = [line.split(" | ")[0].removeprefix("| ") for line in results_block(tmp_path).splitlines()[2:]]
-    models = [line for line in lines if "-1m" in line]
-    assert models == [
-        "transformer-1m, epoch 4",
-        "fsn-1m, epoch 2",  # the paper has a value there
-        "fsn-1m, epoch 3",
-        "fsn-1m, epoch 4",
-        "fsn-1m (dropout=0.1), epoch 3",
-    ], "at the variant's epoch stands the model it is a variant of, not the transformer"
+def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -> None:
+    fsn = [write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30), seed=seed) for seed in (0, 1)]
+    short = write_run(tmp_path, needs.TRANSFORMER, [1.76, 1.711, 1.69])
+    write_run(tmp_path, needs.KURAMOTO, [1.8])
+    for run, bits in zip(fsn, (1.59, 1.61), strict=True):
+        evaluated(tmp_path, run, bits)
+        evaluated(tmp_path, run, bits + 1, length=1024)
+    evaluated(tmp_path, short, 1.69)
+    evaluated(tmp_path, short, 1.68, "test")
+    rows = results_block(tmp_path).splitlines()[2:4]
+    assert rows == [
+        "| fsn-1m | 0 | 30 | 2 | 1.6000 ± 0.0141 | 1.6050 ± 0.0038 |  | 2.6000 ± 0.0141 |",
+        "| transformer-1m | 0.1 | 3 | 1 | 1.6900 |  | 1.6800 |  |",
+    ]
+    assert "kuramoto" not in results_block(tmp_path), "not evaluated in float32"
 
 
 def test_fill_replaces_only_what_is_between(tmp_path: Path) -> None:
@@ -280,10 +285,11 @@ def test_commands(
     main(["archive", str(run), "--name", "kept"])
     assert "results/kept" in capsys.readouterr().out
     assert json.loads((tmp_path / "results" / "kept" / "environment.json").read_text())["device"] == "a GPU"
+    evaluated(tmp_path / "results", tmp_path / "results" / "kept", 1.7)
     (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n")
     main(["reproduce", "--readme"])
     assert "brought up to date" in capsys.readouterr().out
-    assert "fsn-1m, epoch 2" in (tmp_path / "README.md").read_text()
+    assert "| fsn-1m | 0 | 2 | 1 | 1.7000 |" in (tmp_path / "README.md").read_text()
 
 
 def test_a_text_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import fsn
 from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.train import evaluate, train
-from fsn.train.evaluate import EvaluationStopped, second_half
-from fsn.train.world import numerics
+from fsn.train.evaluate import EvaluationStopped, append_evaluation, read_evaluations, second_half
+from fsn.train.world import World, numerics
 from tests.train.tiny import MODELS, corpus, recipe
 
 
@@ -121,3 +122,29 @@ def test_the_loss_at_each_position_has_the_mean_over_all_of_them() -> None:
     with torch.no_grad():
         last = model.eval().loss(batch[:, :-1], batch[:, 1:])[:, -1].double().mean() / math.log(2)
     assert result.by_position[-1] == pytest.approx(float(last), rel=1e-5)
+
+
+def test_evaluations_of_runs_collect_in_a_file(tmp_path: Path) -> None:
+    """One line for each run, split and windows: a second evaluation takes the place of the first."""
+    run = train(
+        "fsn-1m", corpus(), tmp_path / "run", recipe(max_steps=2), overrides=MODELS["fsn-1m"], quiet=True
+    )
+    file, world = tmp_path / "evaluations.jsonl", World(device=torch.device("cpu"))
+    line = {"which": "best", "split": "valid", "length": 32, "stride": 16, "precision": "fp32"}
+    for bits, changes in ((3.0, {}), (2.0, {}), (4.0, {"split": "test"})):
+        append_evaluation(
+            file, run.folder, world, {**line, **changes, "bits": bits, "by_position": [bits / 3]}
+        )
+    kept = read_evaluations(file)
+    assert [(one["split"], one["bits"], one["run"]) for one in kept] == [
+        ("valid", 2.0, "run"),
+        ("test", 4.0, "run"),
+    ]
+    assert (
+        kept[0]["weights_sha256"]
+        == hashlib.sha256((run.folder / "best.safetensors").read_bytes()).hexdigest()
+    )
+    assert kept[0]["by_position"] == [0.66667] and "torch" in kept[0]["packages"]
+    file.write_text("3\n")
+    with pytest.raises(UserError, match="no JSON objects"):
+        read_evaluations(file)

@@ -99,6 +99,10 @@ WINDING = Need("fsn-mf-winding", THREE)
 LEAN = Need("fsn-lean", (0,), epochs=11, exact=True)
 DROPOUT = Need("fsn", (0,), epochs=10, overrides=(("dropout", 0.1),))
 """The paper's dropout in our default model: it moves the margins by copy depth, and ten epochs show how."""
+NO_DROPOUT = Need("transformer", (0,), overrides=(("dropout", 0),))
+"""The transformer without dropout: the recipe the paper may have run."""
+KV_SHIFT = Need("transformer-kvshift", THREE)
+"""The transformer's twin of coupling to successors."""
 KURAMOTO_DROPOUT = Need("kuramoto", (0,), epochs=7, overrides=(("dropout", 0.1),))
 """The same for Kuramoto attention, of which seven epochs show as much."""
 

@@ -88,6 +88,7 @@ def evaluate(
     batch_size: int | None = None,
     length: int | None = None,
     as_json: bool = False,
+    append: Path | None = None,
 ) -> None:
     """Evaluate a run on every validation or test window.
 
@@ -106,9 +107,10 @@ def evaluate(
         batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
         length: Symbols in a window, half of them the stride; by default the windows of the run's validation.
         as_json: Print one line of JSON, with the loss at each position of the window.
+        append: Add that line to this file too, as results/evaluations.jsonl has one for each archived run.
     """
     from .. import data
-    from .evaluate import check_batch_size
+    from .evaluate import append_evaluation, check_batch_size
     from .evaluate import evaluate as run_evaluation
     from .run import load_run
     from .world import World, choose_device, choose_precision, numerics
@@ -129,8 +131,12 @@ def evaluate(
             world=World(device=where),
             label=split,
         )
+    line = {"run": str(run), "which": which, "split": split, "length": windows.length, "stride": stride}
+    line |= {"precision": recipe.precision, **dataclasses.asdict(result)}
+    if append is not None:
+        append_evaluation(append, trained.folder, World(device=where), line)
     if as_json:
-        print(json.dumps({"run": str(run), "which": which, "split": split, **dataclasses.asdict(result)}))
+        print(json.dumps(line))
         return
     print(f"{run}, {which} weights, {split} split, {recipe.precision}")
     print(

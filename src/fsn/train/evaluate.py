@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..io import write_text_atomic, writing
 from ..progress import Bar
 from .recipe import Precision
-from .world import World, autocast, products
+from .world import World, autocast, environment, products
 
 if TYPE_CHECKING:
     from ..data import Windows
@@ -150,3 +154,32 @@ def check_batch_size(batch_size: int | None) -> None:
 
 def default_batch_size(device: torch.device) -> int:
     return 512 if device.type == "cuda" else 64
+
+
+def append_evaluation(path: Path, folder: Path, world: World, line: Mapping[str, Any]) -> None:
+    """Add an evaluation of a run to a JSONL file, with the hash of its best weights and where it was made.
+
+    A line about the same run, split and windows takes the place of an older one.
+    """
+    weights = hashlib.sha256((folder / "best.safetensors").read_bytes()).hexdigest()
+    made = {name: environment(world)[name] for name in ("device", "commit", "packages")}
+    shown = [round(bits, 5) for bits in line["by_position"]]
+    new = {**line, "run": folder.resolve().name, "by_position": shown, "weights_sha256": weights, **made}
+    lines = read_evaluations(path)
+    key = ("run", "which", "split", "length", "stride", "precision")
+    kept = [old for old in lines if any(old.get(name) != new[name] for name in key)]
+    with writing(path, "choose another --append"):
+        write_text_atomic(path, "".join(json.dumps(one) + "\n" for one in (*kept, new)))
+
+
+def read_evaluations(path: Path) -> list[dict[str, Any]]:
+    """The evaluations in a file that ``fsn eval --append`` made; none where there is no file."""
+    if not path.exists():
+        return []
+    try:
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); mend it or name another file") from None
+    if not all(isinstance(line, dict) for line in lines):
+        raise UserError(f"{path} holds lines that are no JSON objects; mend it or name another file")
+    return lines
