@@ -7,6 +7,7 @@ import triton.language as tl
 
 from .common import COUNTS, beside, sincos, softplus
 from .rows import (
+    dot_row,
     load_row,
     map_row,
     multiply_rows,
@@ -42,15 +43,39 @@ def gate_row(raw, k, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr):
     return scale_row(positive, 1.0 / tl.maximum(sum_row(positive) / k, 1e-6))
 
 
+@triton.jit
+def load_score(score_ptr, k, KP: tl.constexpr, W: tl.constexpr):
+    """λ (2, k) -> real and imaginary parts, pieces (1, W) each, zeros in the padding"""
+    re: tl.tuple = ()
+    im: tl.tuple = ()
+    for p in tl.static_range((KP + W - 1) // W):
+        cols = p * W + tl.arange(0, W)
+        re += (tl.load(score_ptr + cols, mask=cols < k, other=0.0)[None, :],)
+        im += (tl.load(score_ptr + k + cols, mask=cols < k, other=0.0)[None, :],)
+    return re, im
+
+
+@triton.jit
+def add_product(xs, a, ys, b, zs, SIGN: tl.constexpr):
+    """x + a y ± b z, piece by piece"""
+    total: tl.tuple = ()
+    for p in tl.static_range(len(xs)):
+        total += (xs[p] + a[p] * ys[p] + SIGN * b[p] * zs[p],)
+    return total
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def query_key_kernel(
-    theta_ptr, pre_ptr, cos_ptr, sin_ptr, q_ptr, key_ptr,
+    theta_ptr, pre_ptr, cos_ptr, sin_ptr, score_ptr, q_ptr, key_ptr, own_ptr,
     B, T, TP, k,
-    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, MATH: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, SCORE: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """θ and the raw gates -> gated rotary features, both sides of the score's product.
 
     theta (B·T, KP) float32, pre (B·T, 3KP), cos/sin of ωt (T, KP) -> q, key (B·TP, 2KP), zero rows behind each sequence
+
+    SCORE: keys carry their successor's, k̃_u = k_u + λ k_{u+1} with λ (2, k). The diagonal has no successor: it is
+    q_t · k_t = Σ_c g^q_c g^k_c, the phases cancel, and goes to row 4 of own (5, B·T).
     """
     padded = tl.program_id(0) * R + tl.arange(0, R)
     t = padded % TP
@@ -61,12 +86,26 @@ def query_key_kernel(
     raw_q = load_row(pre_ptr, rows * (3 * KP), ok, KP, W)
     raw_key = load_row(pre_ptr + KP, rows * (3 * KP), ok, KP, W)
     out = padded.to(tl.int64) * (2 * KP)
+    if SCORE:
+        has_next = ok & (t + 1 < T)
+        next_cos, next_sin = rotated_row(theta_ptr, cos_ptr, sin_ptr, rows + 1, t + 1, has_next, KP, W, MATH)
+        raw_next = load_row(pre_ptr + KP, (rows + 1) * (3 * KP), has_next, KP, W)
+        re, im = load_score(score_ptr, k, KP, W)
     gate = gate_row(raw_q, k, KP, W, MATH)
     store_row(q_ptr, out, batch < B, multiply_rows(gate, cphi), KP, W)
     store_row(q_ptr + KP, out, batch < B, multiply_rows(gate, sphi), KP, W)
-    gate = gate_row(raw_key, k, KP, W, MATH)
-    store_row(key_ptr, out, batch < B, multiply_rows(gate, cphi), KP, W)
-    store_row(key_ptr + KP, out, batch < B, multiply_rows(gate, sphi), KP, W)
+    gate_key = gate_row(raw_key, k, KP, W, MATH)
+    key_cos = multiply_rows(gate_key, cphi)
+    key_sin = multiply_rows(gate_key, sphi)
+    if SCORE:
+        tl.store(own_ptr + 4 * B.to(tl.int64) * T + rows, dot_row(gate, gate_key), mask=ok)
+        gate = gate_row(raw_next, k, KP, W, MATH)
+        next_cos = multiply_rows(gate, next_cos)
+        next_sin = multiply_rows(gate, next_sin)
+        key_cos = add_product(key_cos, re, next_cos, im, next_sin, -1)
+        key_sin = add_product(key_sin, re, next_sin, im, next_cos, 1)
+    store_row(key_ptr, out, batch < B, key_cos, KP, W)
+    store_row(key_ptr + KP, out, batch < B, key_sin, KP, W)
 
 
 @triton.jit
