@@ -86,7 +86,9 @@ def coherence_scores(
     if own is not None:
         positions = torch.arange(keys.shape[-2], device=keys.device)
         diagonal = positions == positions[first : first + query.shape[-2], None]
-        raw = torch.where(diagonal, (query * own).sum(dim=-1, keepdim=True).to(raw.dtype), raw)
+        raw = torch.where(
+            diagonal, product(query.unsqueeze(-2), own.unsqueeze(-1), round_scores).squeeze(-1), raw
+        )
     return raw.to(query.dtype) / tau.clamp(min=FLOOR)
 
 

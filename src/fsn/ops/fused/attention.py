@@ -14,7 +14,7 @@ from torch import Tensor
 from ..law import CouplingLaw
 from . import gradients, tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel
-from .attention_forward import fields_kernel, query_key_kernel, stack_kernel
+from .attention_forward import fields_kernel, query_folded_key_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
@@ -134,10 +134,16 @@ class AttentionFunction(torch.autograd.Function):
         width, r, warps = row_shape("query_key", kp)
         scored = score is not None
         own = torch.empty(5 if scored else 4, rows, dtype=torch.float32, device=device)
-        query_key_kernel[(triton.cdiv(batch * tp, r),)](
-            theta, pre, cos, sin, score if scored else theta, q, key, own, batch, length, tp, k,
-            kp, width, r, scored, mode, num_warps=warps,
-        )  # fmt: skip
+        if scored:
+            r = max(1, r // 2)
+            query_folded_key_kernel[(triton.cdiv(batch * tp, r * tiles.SCORE_STEPS),)](
+                theta, pre, cos, sin, score, q, key, own, batch, length, tp, k,
+                kp, width, r, tiles.SCORE_STEPS, mode, num_warps=warps,
+            )  # fmt: skip
+        else:
+            query_key_kernel[(triton.cdiv(batch * tp, r),)](
+                theta, pre, cos, sin, q, key, batch, length, tp, k, kp, width, r, mode, num_warps=warps
+            )  # fmt: skip
         coupling = Couple(
             field, theta, drift_weight(law, own), made.constant, length, law.harmonics, DRIFT[law.drift]
         )
@@ -226,7 +232,7 @@ class AttentionFunction(torch.autograd.Function):
             dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
         width, r, warps = row_shape("prepare_backward", kp)
         if scored:
-            r, warps = tiles.SCORE_ROWS * r, tiles.SCORE_ROWS * warps
+            r, warps = tiles.SCORE_ROWS * r, tiles.SCORE_ROWS * max(1, width // 64)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
         dscore_part = new(programs, 2, kp, kind=f32) if scored else dtau
