@@ -231,7 +231,7 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     model, length, dtype, dropout_key = shared.model, shared.length, shared.dtype, shared.dropout_key
     config, k, made = model.config, model.config.k, shared.coefficients[index]
     options = config.coupling, config.value_gate == "positive", layer.coupling.round_scores
-    score = layer.kernel.score
+    score: Tensor | None = layer.kernel.score
     if score is not None and score.shape[1] < k:  # one number for all phases: autograd makes the sum
         score = score.expand(2, k).contiguous()
     theta, copy = AttentionFunction.apply(
