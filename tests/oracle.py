@@ -80,7 +80,7 @@ def _fsn(config: Any, arrays: Arrays, tokens: NDArray[np.int64]) -> Array:
             if name.startswith(f"layers.{i}.")
         }
         gates = [_gates(config, arrays["gates.weight"], arrays["gates.bias"], phases) for phases in theta]
-        attention = _attention(theta, gates, float(arrays["tau"]))
+        attention = _attention(theta, gates, float(arrays["tau"]), part.get("coupling.kernel.score"))
         moves = np.zeros((length, k))
         for t in range(length):
             raw = np.zeros(k)
@@ -120,8 +120,14 @@ def _gates(config: Any, weight: Array, bias: Array, phases: Array) -> tuple[Arra
     return query / max(query.mean(), 1e-6), key / max(key.mean(), 1e-6), value
 
 
-def _attention(theta: Array, gates: list[tuple[Array, Array, Array]], tau: float) -> list[list[float]]:
-    """Equation 1: s_tu = (1/τ) Σ_c g^q_c(t) g^k_c(u) cos(θ_t,c − θ_u,c + ω_c (t − u)), softmax over u ≤ t."""
+def _attention(
+    theta: Array, gates: list[tuple[Array, Array, Array]], tau: float, successor: Array | None
+) -> list[list[float]]:
+    """Equation 1: s_tu = (1/τ) Σ_c g^q_c(t) g^k_c(u) cos(θ_t,c − θ_u,c + ω_c (t − u)), softmax over u ≤ t.
+
+    With the successor in the score, for u < t also
+    g^q_c(t) g^k_c(u+1) |λ_c| cos(θ_t,c − θ_u+1,c + ω_c (t − u − 1) − arg λ_c).
+    """
     length, k = theta.shape
     rows = []
     for t in range(length):
@@ -132,6 +138,11 @@ def _attention(theta: Array, gates: list[tuple[Array, Array, Array]], tau: float
                 rate = 10000.0 ** (-c / k)
                 difference = theta[t, c] - theta[u, c] + rate * (t - u)
                 total += gates[t][0][c] * gates[u][1][c] * math.cos(difference)
+                if successor is not None and u < t:
+                    column = min(c, successor.shape[1] - 1)
+                    gain, angle = cmath.polar(complex(successor[0, column], successor[1, column]))
+                    difference = theta[t, c] - theta[u + 1, c] + rate * (t - u - 1)
+                    total += gates[t][0][c] * gates[u + 1][1][c] * gain * math.cos(difference - angle)
             scores.append(total / max(tau, 1e-6))
         rows.append(_softmax(scores))
     return rows

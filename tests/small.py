@@ -57,11 +57,19 @@ def law_of(model: LanguageModel) -> CouplingLaw:
 
 
 def scores(
-    theta: Tensor, gate_q: Tensor, gate_k: Tensor, rates: Tensor, tau: Tensor, rounded: bool = True
+    theta: Tensor,
+    gate_q: Tensor,
+    gate_k: Tensor,
+    rates: Tensor,
+    tau: Tensor,
+    rounded: bool = True,
+    successor: Tensor | None = None,
 ) -> Tensor:
-    """Equation 1 from phases and gates: (B, T, k) -> (B, T, T)"""
+    """Equation 1 from phases and gates, perhaps with the successor: (B, T, k) -> (B, T, T)"""
     query, keys = (ops.rotary_features(theta, gate, rates) for gate in (gate_q, gate_k))
-    return ops.coherence_scores(query, keys, tau, rounded)
+    if successor is None:
+        return ops.coherence_scores(query, keys, tau, rounded)
+    return ops.coherence_scores(query, ops.fold_successors(keys, successor), tau, rounded, keys)
 
 
 def layers_of(model: LanguageModel) -> list[FSNLayer]:

@@ -54,7 +54,7 @@ def test_every_preset(interpreter: Interpreter, family: str) -> None:
     check(interpreter(f"{MODELS}:compare", family=family, T=7, k=9, layers=1), "float32")
 
 
-@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-mf"])
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-mf", "fsn-score"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_two_layers(interpreter: Interpreter, family: str, dtype: str) -> None:
     check(interpreter(f"{MODELS}:compare", family=family, dtype=dtype, T=7, k=9), dtype)
@@ -125,8 +125,9 @@ def test_nothing_left_unwritten_above_the_diagonal(interpreter: Interpreter) -> 
     assert not again["different"] and not again["not finite"]
 
 
-def test_nothing_left_unwritten_between_chunks(interpreter: Interpreter) -> None:
-    arguments = {"family": "fsn-literal", "T": 130, "k": 3, "layers": 1, "batch": 1, "chunk": 64}
+@pytest.mark.parametrize("law", [{}, {"score_successor": True}], ids=["plain", "score"])
+def test_nothing_left_unwritten_between_chunks(interpreter: Interpreter, law: dict[str, Any]) -> None:
+    arguments = {"family": "fsn-literal", **law, "T": 130, "k": 3, "layers": 1, "batch": 1, "chunk": 64}
     again = interpreter(f"{MODELS}:same_bits", poisoned=True, **arguments)
     assert not again["different"] and not again["not finite"]
 
@@ -245,7 +246,7 @@ def test_without_triton_one_warning_and_the_reference(how: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-mf", "fsn-shared-kernel"])
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-mf", "fsn-shared-kernel", "fsn-score"])
 def test_what_a_pass_writes_itself_is_what_autograd_returns(
     interpreter: Interpreter, family: str, dtype: str
 ) -> None:
@@ -263,7 +264,7 @@ def check_written(found: dict[str, Any], family: str) -> None:
     assert shared_by_layers | {"embedding.phases", "readout.prototypes"} <= set(found["written"])
     direct = [name for name in found["written"] if "kernel" in name]
     # Kuramoto's kernel is fixed; one number for all phases is a sum that autograd makes.
-    assert len(direct) == (0 if family in ("kuramoto", "fsn-shared-kernel") else 8)
+    assert len(direct) == {"kuramoto": 0, "fsn-shared-kernel": 0, "fsn-score": 10}.get(family, 8)
     assert max(found["errors"].values()) < 1e-6, found["errors"]
 
 
@@ -278,6 +279,8 @@ def check_written(found: dict[str, Any], family: str) -> None:
         {"family": "fsn", "k": 176, "T": 255},
         {"family": "fsn", "k": 176, "T": 255, "steps": 50},
         {"family": "kuramoto", "k": 176, "T": 255},
+        {"family": "fsn-score", "k": 176, "T": 255, "steps": 50},
+        {"family": "fsn-score", "k": 33, "T": 1500, "batch": 1, "layers": 1},
         {"family": "fsn-mf", "k": 176, "T": 255},
         {"family": "fsn", "k": 33, "T": 70, "dropout": 0.1},
         {"family": "fsn", "k": 33, "T": 1500, "batch": 1, "layers": 1},
@@ -303,7 +306,9 @@ def test_same_bits_and_nothing_left_unwritten_on_a_gpu(T: int, dtype: str) -> No
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("lag", ["main", "side"])
-@pytest.mark.parametrize("family", ["fsn", "kuramoto", "fsn-shared-kernel", "fsn-mf", "fsn-mf-winding"])
+@pytest.mark.parametrize(
+    "family", ["fsn", "fsn-score", "kuramoto", "fsn-shared-kernel", "fsn-mf", "fsn-mf-winding"]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_streams_that_fall_behind_change_nothing(dtype: str, family: str, lag: str) -> None:
     """Memory that another stream frees or takes while the one that reads it lags: a GPU with other work to do."""

@@ -41,6 +41,8 @@ def test_every_family_agrees_with_the_oracle(family: str) -> None:
         ("fsn-mf-winding", {"state": "wrapped", "winding": 2, "register": 4, "modes": 7, "frame": "rest"}),
         ("successor", {"phases": True, "frame": "rest", "value_gate": "positive", "shared": True}),
         ("kuramoto", {"present": False, "delay": True}),
+        ("fsn-score", {"shared": True, "frame": "rest", "harmonics": 1}),
+        ("successor", {"score_successor": True, "state": "wrapped", "register": 3}),
         ("fsn-dissolved", {"bound": "none"}),
         ("fsn-torus-swiglu", {"hidden": 5}),
         ("transformer", {"width": 12, "heads": 3, "hidden": 7}),

@@ -70,6 +70,7 @@ def test_the_six_totals_of_the_paper(name: str, vocab_size: int, expected: int) 
         ("fsn-nobound", 1_011_826),
         ("fsn-mf", 1_011_130),
         ("fsn-positive-gate", 1_011_834),
+        ("fsn-score", 1_011_834 + 4 * 2 * 176),
         ("transformer", 974_845),
         ("transformer-kvshift", 974_861),
     ],
@@ -171,7 +172,7 @@ def test_the_fsn_is_the_lighter_one_in_the_middle_of_the_ladder(size: str, perce
 
 def test_presets_are_families_times_sizes() -> None:
     assert fsn.presets() == [f"{family}-{size}" for family in FAMILIES for size in SIZES]
-    assert len(fsn.presets()) == 18 * 4
+    assert len(fsn.presets()) == 19 * 4
 
 
 @pytest.mark.parametrize("vocab_size", [205, 97])

@@ -32,7 +32,7 @@ def assert_same_logits(a: LanguageModel, b: LanguageModel) -> None:
 
 
 def kernels(model: LanguageModel) -> list[dict[str, torch.Tensor]]:
-    """The kernel parameters of every layer: present_re, present_im, successor_re, successor_im."""
+    """The kernel parameters of every layer: present_re, present_im, successor_re, successor_im, score."""
     return [
         dict(model.get_submodule(f"layers.{i}.coupling.kernel").named_parameters())
         for i in range(model.config.layers)
@@ -64,6 +64,13 @@ def test_no_delay_is_a_delay_of_weight_zero() -> None:
         kernel["successor_re"].data.zero_()
         kernel["successor_im"].data.zero_()
     assert_same_logits(model, with_parameters_of(model, "fsn-nodelay"))
+
+
+def test_a_score_without_successors_is_one_of_weight_zero() -> None:
+    model = small("fsn-score")
+    for kernel in kernels(model):
+        kernel["score"].data.zero_()
+    assert_same_logits(model, with_parameters_of(model, "fsn"))
 
 
 def test_successor_coupling_is_a_present_of_weight_zero() -> None:

@@ -38,6 +38,9 @@ def test_scores() -> None:
     rates, tau = ops.rotary_rates(K), torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     theta, query, key = (normal(B, T, K) for _ in range(3))
     check(lambda x, q, k, t: small.scores(x, q, k, rates, t), theta, query, key, tau)
+    weight = normal(2, K)
+    check(lambda x, q, k, t, w: small.scores(x, q, k, rates, t, successor=w), theta, query, key, tau, weight)
+    check(ops.fold_successors, normal(B, T, 2 * K), normal(2, 1))
     check(lambda x, g: ops.rotary_features(x, g, rates, first=3), normal(B, T, K), normal(B, T, K))
     check(lambda x: ops.rotate_half(x, ops.rotary_rates(2)), normal(B, T, 4))
 

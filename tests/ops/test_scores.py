@@ -45,6 +45,21 @@ def test_scores_depend_on_distance_alone() -> None:
     assert (scores <= K + 1e-12).all()
 
 
+def test_the_score_sees_the_successor_of_an_earlier_token_and_no_other() -> None:
+    """Row t gets Re λ̄ e^{i(θ_t − θ_{u+1} + ω(t−u−1))} for u < t; its own place gets nothing."""
+    theta, gate_q, gate_k, weight = normal(B, T, K), normal(B, T, K), normal(B, T, K), normal(2, K)
+    rates, tau = ops.rotary_rates(K), torch.tensor(1.7, dtype=torch.float64)
+    plain = small.scores(theta, gate_q, gate_k, rates, tau)
+    scores = small.scores(theta, gate_q, gate_k, rates, tau, successor=weight)
+    for t in range(T):
+        torch.testing.assert_close(scores[:, t, t], plain[:, t, t], **EXACT)
+        for u in range(t):
+            angle = theta[:, t] - theta[:, u + 1] + (t - u - 1) * rates
+            pull = weight[0] * angle.cos() + weight[1] * angle.sin()  # Re (a − ib)(cos + i sin)
+            more = (gate_q[:, t] * gate_k[:, u + 1] * pull).sum(-1) / 1.7
+            torch.testing.assert_close(scores[:, t, u], plain[:, t, u] + more, **EXACT)
+
+
 def test_scores_do_not_see_whole_turns() -> None:
     theta, gate_q, gate_k = normal(B, T, K), normal(B, T, K), normal(B, T, K)
     rates, tau = ops.rotary_rates(K), torch.tensor(0.9, dtype=torch.float64)

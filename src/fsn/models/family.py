@@ -52,6 +52,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "fsn-positive-gate": ({"value_gate": "positive"}, "value gate through softplus: no repulsion"),
     "fsn-shared-kernel": ({"coupling": CouplingLaw(shared=True)}, "one coefficient for all coordinates"),
+    "fsn-score": ({"coupling": CouplingLaw(score_successor=True)}, "the score sees successors too"),
     "transformer": ({}, "pre-norm, RoPE, SwiGLU, one head"),
     "transformer-kvshift": (
         {"shift": "kv"},

@@ -49,6 +49,7 @@ LAW: Mapping[str, Callable[[Any], bool]] = {
     "noise": _any,
     "learned": _any,
     "shared": _any,
+    "score_successor": _any,
 }
 """For every field of a coupling law, which values the kernels compute."""
 MODEL: Mapping[str, Callable[[Any], bool]] = {
@@ -230,9 +231,12 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
     model, length, dtype, dropout_key = shared.model, shared.length, shared.dtype, shared.dropout_key
     config, k, made = model.config, model.config.k, shared.coefficients[index]
     options = config.coupling, config.value_gate == "positive", layer.coupling.round_scores
+    score: Tensor | None = layer.kernel.score
+    if score is not None and score.shape[1] < k:  # one number for all phases: autograd makes the sum
+        score = score.expand(2, k).contiguous()
     theta, copy = AttentionFunction.apply(
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
-        layer.attention_bound.alpha, *shared.rotary, length, *options, made, shared.gates,
+        layer.attention_bound.alpha, score, *shared.rotary, length, *options, made, shared.gates,
         shared.keep or index == config.layers - 1,
     )  # fmt: skip
     if index == 0:

@@ -21,7 +21,12 @@ class CouplingKernel(nn.Module):
     Every magnitude is a harmonic gain and every angle a frustration angle (equation 3). At the start only the
     first harmonic is on; imaginary parts are small noise, so that the angles feel a gradient from the first
     step. With one of the two fields switched off the other starts at one: a plain sine.
+
+    ``score`` (2, k) is λ, the successor's weight in the score, as a real pair: real parts, then imaginary ones; zero at
+    the start, None where the law does without.
     """
+
+    score: nn.Parameter | None
 
     def __init__(self, k: int, law: ops.CouplingLaw) -> None:
         super().__init__()
@@ -31,6 +36,8 @@ class CouplingKernel(nn.Module):
         gate = 1.0 / (1.0 + math.exp(-SUCCESSOR_GATE))
         self._make("present", 1.0 - gate if both else 1.0, law.present)
         self._make("successor", gate if both else 1.0, law.delay)
+        score = torch.zeros(2, 1 if law.shared else k)
+        self.register_parameter("score", nn.Parameter(score) if law.score_successor else None)
 
     def _make(self, name: str, first: float, exists: bool) -> None:
         law = self.law
@@ -103,25 +110,29 @@ class FrustratedCoupling(nn.Module):
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers.
 
-        The last position there had no successor until now, so its field is made again.
+        The last position there had no successor until now, so its key and field are made again.
         """
         probe, past, first = context.probe, context.past, context.first
         kernel, law = self.kernel, self.kernel.law
         gate_q, gate_k, gate_v = gates(ops.phase_features(theta), probe)
         query = ops.rotary_features(theta, gate_q, self.rates, first)
         keys = ops.rotary_features(theta, gate_k, self.rates, first)
+        own = None if kernel.score is None else keys
         if past is None:
+            keys = keys if kernel.score is None else ops.fold_successors(keys, kernel.score)
             fields = ops.fields(theta, kernel.w0, kernel.w1, law.harmonics)
         else:
-            keys = past["keys"].write(first, keys)
             again = max(first - 1, 0)
+            keys = past["keys"].write(first, keys)
+            if kernel.score is not None:
+                keys = past["folded"].write(again, ops.fold_successors(keys[:, again:], kernel.score))
             phases = past["phases"].write(first, theta)[:, again:]
             fields = past["fields"].write(again, ops.fields(phases, kernel.w0, kernel.w1, law.harmonics))
             if probe.active:
                 fields = (
                     fields.clone()
                 )  # what is recorded, or changed in place, must not be the memory itself
-        scores = probe("scores", ops.coherence_scores(query, keys, tau, self.round_scores))
+        scores = probe("scores", ops.coherence_scores(query, keys, tau, self.round_scores, own, first))
         padding = None if context.padding is None else context.padding[:, None]
         attention = ops.causal_softmax(scores, first, padding)
         attention = probe("attention", ops.dropout(attention, self.dropout, context.dropout_key, self.site))

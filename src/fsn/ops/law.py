@@ -11,7 +11,7 @@ FRAMES = ("co-rotating", "rest")
 
 @dataclass(frozen=True)
 class CouplingLaw:
-    """Which terms of equation 2 exist, and how they start."""
+    """Which terms of equations 1 and 2 exist, and how they start."""
 
     harmonics: int = 3
     """N, the number of harmonics."""
@@ -29,6 +29,8 @@ class CouplingLaw:
     """False freezes the coefficients at their start and takes them out of the parameter count."""
     shared: bool = False
     """One coefficient per harmonic for all coordinates."""
+    score_successor: bool = False
+    """Let the score see the attended token's successor too, by a complex weight λ per coordinate, zero at first."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -39,6 +41,10 @@ class CouplingLaw:
         check(
             self.learned or not self.phases,
             "a kernel that is not learned cannot have phases; set phases=False or learned=True",
+        )
+        check(
+            self.learned or not self.score_successor,
+            "score_successor starts at zero and has to be learned; set score_successor=False or learned=True",
         )
 
     @property

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .coupling import successor_advance
 from .precision import product
 
 FLOOR = 1e-6
@@ -45,18 +46,50 @@ def rotary_features(theta: Tensor, gate: Tensor, rates: Tensor, first: int = 0) 
     return torch.cat((gate * angle.cos(), gate * angle.sin()), dim=-1)
 
 
-def coherence_scores(query: Tensor, keys: Tensor, tau: Tensor, round_scores: bool = True) -> Tensor:
+def fold_successors(keys: Tensor, weight: Tensor) -> Tensor:
+    """Keys that carry their successor's, so that one product scores with both.
+
+        k̃_u = k_u + λ k_{u+1}        complex in every coordinate
+
+    Re(q̄_t k̃_u) is the score of u plus Re λ̄ e^{i(θ_t − θ_{u+1} + ω(t−u−1))}, gated. The last position has no successor.
+
+    keys: (B, U, 2k), real parts first, weight: (2, k) or (2, 1) -> (B, U, 2k)
+    """
+    re, im = keys.chunk(2, dim=-1)
+    next_re, next_im = successor_advance(re), successor_advance(im)
+    re, im = re + weight[0] * next_re - weight[1] * next_im, im + weight[0] * next_im + weight[1] * next_re
+    return torch.cat((re, im), dim=-1)
+
+
+def coherence_scores(
+    query: Tensor,
+    keys: Tensor,
+    tau: Tensor,
+    round_scores: bool = True,
+    own: Tensor | None = None,
+    first: int = 0,
+) -> Tensor:
     """Gated phase coherences (equation 1), from the :func:`rotary_features` of both sides.
 
         s_tu = (1/τ) Σ_c g^q_c(t) g^k_c(u) cos(θ_{t,c} − θ_{u,c} + ω_c (t − u))
 
     The cosine of a difference is a dot product of two rotated phasors, so this is one matrix product. There may be more
-    keys than queries (a cache). τ is kept at or above 1e-6. Scores above the diagonal are computed too;
-    :func:`causal_softmax` hides them.
+    keys than queries (a cache): the first query is at position ``first``. τ is kept at or above 1e-6. Scores above the
+    diagonal are computed too; :func:`causal_softmax` hides them.
 
-    query: (B, T, 2k), keys: (B, U, 2k), tau: () -> (B, T, U)
+    ``own`` are the queries' own keys where ``keys`` come from :func:`fold_successors`: a token must not see its own
+    successor, so the diagonal is q_t · k_t.
+
+    query, own: (B, T, 2k), keys: (B, U, 2k), tau: () -> (B, T, U)
     """
-    return product(query, keys.transpose(-1, -2), round_scores).to(query.dtype) / tau.clamp(min=FLOOR)
+    raw = product(query, keys.transpose(-1, -2), round_scores)
+    if own is not None:
+        positions = torch.arange(keys.shape[-2], device=keys.device)
+        diagonal = positions == positions[first : first + query.shape[-2], None]
+        raw = torch.where(
+            diagonal, product(query.unsqueeze(-2), own.unsqueeze(-1), round_scores).squeeze(-1), raw
+        )
+    return raw.to(query.dtype) / tau.clamp(min=FLOOR)
 
 
 def causal_softmax(scores: Tensor, first: int = 0, padding: Tensor | None = None) -> Tensor:

@@ -66,6 +66,7 @@ def attention(
     gate: str = "signed",
     bound: bool = True,
     round_scores: bool = False,
+    score: bool = False,
     spread: float | None = None,
     winding: float = 0.0,
     **limits: int | None,
@@ -93,7 +94,8 @@ def attention(
     tau, tau64 = inputs.leaf("tau", torch.tensor(k**0.5, device=device))
     alpha, alpha64 = inputs.leaf("alpha", torch.tensor(-2.5, device=device)) if bound else (None, None)
     rates = ops.rotary_rates(k).to(device)
-    law = ops.CouplingLaw(N, there[0], there[2], there[1] or there[3], frame)
+    weights = inputs.leaf("score", inputs.draw(2, k, scale=0.5, rounded=False)) if score else (None, None)
+    law = ops.CouplingLaw(N, there[0], there[2], there[1] or there[3], frame, score_successor=score)
     assert list(law.parts) == there
     grad_state, grad_copy = inputs.draw(batch * T, k), inputs.draw(batch * T, k)
 
@@ -108,6 +110,7 @@ def attention(
             made.w,
             tau,
             alpha,
+            weights[0],
             *rotary_table(T, rates),
             T,
             law,
@@ -125,12 +128,16 @@ def attention(
     value = F.softplus(value) if gate == "positive" else value
     tau_t = spread_out(tau64, batch, T, 1)
     alpha_t = None if alpha64 is None else spread_out(alpha64, batch, T, 1)
-    scores = small.scores(state64, ops.normalise_gate(query), ops.normalise_gate(key), rates, tau_t)
-    weights, w_t = ops.causal_softmax(scores), w64.detach()[:, None, None].expand(4, batch, T, N, k).clone()
+    gates = ops.normalise_gate(query), ops.normalise_gate(key)
+    score_t = None
+    if weights[1] is not None:
+        score_t = weights[1].detach()[:, None, None].expand(2, batch, T, k).clone().requires_grad_()
+    attended = ops.causal_softmax(small.scores(state64, *gates, rates, tau_t, successor=score_t))
+    w_t = w64.detach()[:, None, None].expand(4, batch, T, N, k).clone()
     w_t.requires_grad_()
-    total = ops.aggregate_fields(weights, ops.fields(state64, *pairs(w_t, there), N))
+    total = ops.aggregate_fields(attended, ops.fields(state64, *pairs(w_t, there), N))
     update = ops.contract_fields(state64, total)
-    constant = ops.drift(weights, *pairs(w64, there), frame)
+    constant = ops.drift(attended, *pairs(w64, there), frame)
     update = value * (update if constant is None else update + constant)
     if alpha_t is not None:
         update = ops.norm_matched_tanh(update, alpha_t)
@@ -145,6 +152,9 @@ def attention(
     worth["w"] = w_t.grad.norm().item()
     through_fields = w_t.grad.sum(dim=(1, 2))
     w64.grad = through_fields if w64.grad is None else w64.grad + through_fields
+    if score_t is not None and weights[1] is not None:
+        assert score_t.grad is not None
+        weights[1].grad, worth["score"] = score_t.grad.sum(dim=(1, 2)), score_t.grad.norm().item()
     if alpha_t is not None and alpha64 is not None:
         assert alpha_t.grad is not None
         alpha64.grad, worth["alpha"] = alpha_t.grad.sum(), alpha_t.grad.abs().sum().item()

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.skipif(
         ("fsn-1m", 511, "float32"),
         ("fsn-1m", 511, "bfloat16"),
         ("fsn-mf-1m", 255, "bfloat16"),
+        ("fsn-score-1m", 255, "bfloat16"),
     ],
 )
 def test_kernels_fit(

@@ -25,13 +25,18 @@ CASES = [
     {"length": 33, "dtype": "float32", "frame": "co-rotating"},
     {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0},
     {"length": 150, "dtype": "float32", "frame": "rest", "chunk": 128},
+    {"length": 200, "dtype": "bfloat16", "frame": "rest", "score": True},
+    {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0, "score": True},
 ]
 
 
-def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits: int) -> dict[str, float]:
+def row_sums(
+    length: int, dtype: str, frame: str, device: str = "cpu", score: bool = False, **limits: int
+) -> dict[str, float]:
     """The largest |Σ_u dS_tu| / Σ_u |dS_tu| over rows, when dA is a large constant plus small differences.
 
-    ``limits`` replace those of the tiles, so that short sequences take the way of long ones.
+    ``score``: the diagonal is another product's, and its gradient comes apart. ``limits`` replace those of the tiles,
+    so that short sequences take the way of long ones.
     """
     import torch
 
@@ -48,15 +53,20 @@ def row_sums(length: int, dtype: str, frame: str, device: str = "cpu", **limits:
         # Scores are small: a row that looks at one place only has next to no gradient, and that is all rounding.
         q, key = (0.7 * torch.randn(batch * tp, 2 * kp, device=device).to(kind) for _ in range(2))
         tau = torch.tensor(2.0, device=device)
-        own = torch.zeros(4, batch * length, device=device)
+        own = torch.zeros(5, batch * length, device=device)
+        down = torch.full((batch * length,), torch.nan, device=device) if score else None
         field = 10.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         dg = 1.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         turn = torch.randn(batch * length, device=device)
         worst, sizes = 0.0, []
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, False):
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, False, False, score):
             ds = softmax_backward(
-                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, DRIFT[frame]
+                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, DRIFT[frame], down
             ).double()
+            if down is not None:
+                assert not ds.diagonal(r0, 1, 2).any()
+                here = down.view(batch, length)[:, r0 : r0 + ds.shape[1]]
+                ds.diagonal(r0, 1, 2)[:, : here.shape[1]] = here
             rows = ds[:, 1 : length - r0] if r0 == 0 else ds[:, : length - r0]
             size = rows.abs().sum(-1)
             worst = max(worst, (rows.sum(-1).abs() / size).max().item())

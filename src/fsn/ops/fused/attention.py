@@ -14,7 +14,7 @@ from torch import Tensor
 from ..law import CouplingLaw
 from . import gradients, tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel
-from .attention_forward import fields_kernel, query_key_kernel, stack_kernel
+from .attention_forward import fields_kernel, query_folded_key_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, round_up, transposed_mm
 from .couple import Couple
 from .products import triangle
@@ -104,18 +104,20 @@ def stack(law: CouplingLaw, k: int, *parts: Tensor | None, aside: Aside | None =
 
 
 class AttentionFunction(torch.autograd.Function):
-    """theta (M, KP) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, KP), tau (), alpha () or None
-    -> the new θ (M, KP) and its [θ, 1] (M, KP + 16).
+    """theta (M, KP) float32, feat (M, 2KP + 16), weight (3k, 2k), bias (3k,), w (4, N, KP), tau (), alpha () or None,
+    score (2, k) or None -> the new θ (M, KP) and its [θ, 1] (M, KP + 16).
 
-    ``made`` is where w comes from, ``wide`` the packed weight and bias where they are packed already. The fields are
-    the largest tensor here by far and the cheapest to make: without ``keep_fields`` the backward pass makes them again.
+    ``score`` is λ, the successor's weight in the score; ``made`` is where w comes from, ``wide`` the packed weight and
+    bias where they are packed already. The fields are the largest tensor here by far and the cheapest to make: without
+    ``keep_fields`` the backward pass makes them again.
     """
 
     @staticmethod
     def forward(
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
-        alpha: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: CouplingLaw, positive_gate: bool,
-        round_scores: bool, made: Coefficients, wide: Tensor | None = None, keep_fields: bool = True,
+        alpha: Tensor | None, score: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: CouplingLaw,
+        positive_gate: bool, round_scores: bool, made: Coefficients, wide: Tensor | None = None,
+        keep_fields: bool = True,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         (rows, kp), k = theta.shape, weight.shape[0] // 3
@@ -130,15 +132,23 @@ class AttentionFunction(torch.autograd.Function):
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
         key = torch.empty_like(q)
         width, r, warps = row_shape("query_key", kp)
-        query_key_kernel[(triton.cdiv(batch * tp, r),)](
-            theta, pre, cos, sin, q, key, batch, length, tp, k, kp, width, r, mode, num_warps=warps
-        )  # fmt: skip
-        own = torch.empty(4, rows, dtype=torch.float32, device=device)
+        scored = score is not None
+        own = torch.empty(5 if scored else 4, rows, dtype=torch.float32, device=device)
+        if scored:
+            r = max(1, r // 2)
+            query_folded_key_kernel[(triton.cdiv(batch * tp, r * tiles.SCORE_STEPS),)](
+                theta, pre, cos, sin, score, q, key, own, batch, length, tp, k,
+                kp, width, r, tiles.SCORE_STEPS, mode, num_warps=warps,
+            )  # fmt: skip
+        else:
+            query_key_kernel[(triton.cdiv(batch * tp, r),)](
+                theta, pre, cos, sin, q, key, batch, length, tp, k, kp, width, r, mode, num_warps=warps
+            )  # fmt: skip
         coupling = Couple(
             field, theta, drift_weight(law, own), made.constant, length, law.harmonics, DRIFT[law.drift]
         )
         kept = None
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, round_scores):
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, round_scores, False, scored):
             aside.join()
             coupling.add(attention, r0)
             if tp <= tiles.CHUNK and attention.nbytes <= tiles.KEPT_ATTENTION:
@@ -152,7 +162,7 @@ class AttentionFunction(torch.autograd.Function):
             rows, kp, width, r, gate, alpha is not None, mode, num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(
-            theta, feat, wide, weight, bias, w, made.constant, tau, alpha, cos, sin, pre, q, key,
+            theta, feat, wide, weight, bias, w, made.constant, tau, alpha, score, cos, sin, pre, q, key,
             field if keep_fields else None, a, slope, own, kept,
         )  # fmt: skip
         ctx.length, ctx.law, ctx.gate, ctx.round_scores = length, law, gate, round_scores
@@ -162,7 +172,8 @@ class AttentionFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (
-            theta, feat, wide, weight, bias, w, constant, tau, alpha, cos, sin, pre, q, key, field, a, slope, own, kept
+            theta, feat, wide, weight, bias, w, constant, tau, alpha, score, cos, sin, pre, q, key, field, a,
+            slope, own, kept,
         ) = ctx.saved_tensors  # fmt: skip
         arrives = [g is not None for g in grads]
         dout, dcast = (theta if g is None else g.contiguous() for g in grads)
@@ -192,6 +203,8 @@ class AttentionFunction(torch.autograd.Function):
             *arrives, mode, num_warps=warps,
         )  # fmt: skip
 
+        scored = score is not None
+        down = new(rows, kind=f32) if scored else None
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
         if kept is not None:
             with aside:
@@ -199,7 +212,7 @@ class AttentionFunction(torch.autograd.Function):
                 multiplied = aside.mark()
                 dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
             aside.wait(made)
-            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift)
+            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift, down)
             aside.wait(multiplied)
             del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -209,18 +222,24 @@ class AttentionFunction(torch.autograd.Function):
             sums = f32 if tp > tiles.CHUNK else dtype  # chunks add to them
             dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=sums)
             df = new(batch, tp, 2 * n * kp, kind=sums)
-            for r0, attention in attention_chunks(q, key, tau, own, batch, length, ctx.round_scores, True):
-                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift)
+            for r0, attention in attention_chunks(
+                q, key, tau, own, batch, length, ctx.round_scores, True, scored
+            ):
+                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift, down)
                 triangle(ds, keys, dq, r0)
                 triangle(attention, dg, df, r0, transposed=True)
                 triangle(ds, queries, dkey, r0, transposed=True)
             dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
         width, r, warps = row_shape("prepare_backward", kp)
+        if scored:
+            r, warps = tiles.SCORE_ROWS * r, tiles.SCORE_ROWS * max(1, width // 64)
         programs = triton.cdiv(rows, r)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
+        dscore_part = new(programs, 2, kp, kind=f32) if scored else dtau
         prepare_backward_kernel[(programs,)](
-            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, dpre, dtheta_in, dtau,
-            rows, length, tp, k, kp, width, r, *arrives, mode, num_warps=warps,
+            theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, score if scored else theta,
+            down if scored else theta, dpre, dtheta_in, dtau, dscore_part,
+            rows, length, tp, k, kp, width, r, scored, *arrives, mode, num_warps=warps,
         )  # fmt: skip
         weights = Aside(device, "weights")
         with weights:
@@ -228,9 +247,10 @@ class AttentionFunction(torch.autograd.Function):
             dw, dtau_sum, dalpha_sum = gradients.coefficients(
                 partial, w, k, ctx.parameters, law.parts, drift, dtau, tau, dalpha, alpha
             )
+            dscore = gradients.column_sums(dscore_part, score) if scored else None
         dfeat = mm(dpre, wide)
-        results = dweight, dbias, dw if ctx.needs_input_grad[4] else None, dtau_sum, dalpha_sum
-        gradients.release(weights, (dpre, feat, partial, dtau, dalpha), results)
+        results = dweight, dbias, dw if ctx.needs_input_grad[4] else None, dtau_sum, dalpha_sum, dscore
+        gradients.release(weights, (dpre, feat, partial, dtau, dalpha, dscore_part), results)
         return dtheta_in, dfeat, *results, *(None,) * 9
 
 

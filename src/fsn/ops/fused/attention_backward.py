@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .attention_forward import rotated_row
+from .attention_forward import add_product, gate_row, load_score, rotated_row
 from .common import COUNTS, sincos, softplus_and_slope
 from .rows import dot_row, load_row, only_phases, store_row, sum_row, wide_row
 from .update import incoming
@@ -145,9 +145,13 @@ def field_backward_kernel(
 
 @triton.jit
 def gate_backward(
-    raw, dcos, dsin, cphi, sphi, grad, k, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr
-):
-    """One side's features back: the gradient of its raw gates, θ's with this share, and Σ dgate · gate over columns."""
+    raw, dcos, dsin, cphi, sphi, grad, other, down,
+    k, KP: tl.constexpr, W: tl.constexpr, SCORE: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """One side's features back: the gradient of its raw gates, θ's with this share, and Σ dgate · gate over columns.
+
+    SCORE: the diagonal's score is gate · other, and down (R,) its gradient.
+    """
     positive: tl.tuple = ()
     rise: tl.tuple = ()
     dgate: tl.tuple = ()
@@ -155,7 +159,10 @@ def gate_backward(
         value, slope = softplus_and_slope(raw[p].to(tl.float32), MATH)
         positive += (value,)
         rise += (slope,)
-        dgate += (dcos[p].to(tl.float32) * cphi[p] + dsin[p].to(tl.float32) * sphi[p],)
+        steep = dcos[p].to(tl.float32) * cphi[p] + dsin[p].to(tl.float32) * sphi[p]
+        if SCORE:
+            steep += down[:, None] * other[p]
+        dgate += (steep,)
     positive = only_phases(positive, k, KP, W)
     mean = sum_row(positive) / k
     scale = 1.0 / tl.maximum(mean, 1e-6)
@@ -173,10 +180,10 @@ def gate_backward(
 @triton.jit(do_not_specialize=COUNTS)
 def prepare_backward_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr,
-    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr,
-    dpre_ptr, dtheta_ptr, dtau_ptr,
+    dq_ptr, dkey_ptr, dfield_ptr, da_ptr, slope_ptr, dout_ptr, dcast_ptr, score_ptr, down_ptr,
+    dpre_ptr, dtheta_ptr, dtau_ptr, dscore_ptr,
     M, T, TP, k,
-    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, SCORE: tl.constexpr,
     HAS_DOUT: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the rotary features back to the raw query and key gates and to θ, all of θ's shares summed.
@@ -184,6 +191,9 @@ def prepare_backward_kernel(
     dq, dkey (B·TP, 2KP); dfield, da, slope (M, KP); dout (M, KP) and dcast (M, KP + 16), what arrives at the layer's
     new θ and its copy -> dpre blocks 1 and 2, dtheta (M, KP), and Σ dq·q per
     program, which is −τ dτ.
+
+    SCORE: dkey is that of k̃_u = k_u + λ k_{u+1}, so that dk_u = dk̃_u + λ̄ dk̃_{u−1} and dλ = Σ_u dk̃_{u−1} k̄_u, the latter
+    summed over a program's rows: dscore (programs, 2, KP). down (M,) is the gradient of the diagonal's scores.
     """
     pid = tl.program_id(0).to(tl.int64)
     rows = pid * R + tl.arange(0, R)
@@ -205,9 +215,34 @@ def prepare_backward_kernel(
     raw_key = load_row(pre_ptr + KP, gates, ok, KP, W)  # all before anything is stored
     dcos_key = load_row(dkey_ptr, src, ok, KP, W)
     dsin_key = load_row(dkey_ptr + KP, src, ok, KP, W)
-    draw, sums, along = gate_backward(raw_q, dcos_q, dsin_q, cphi, sphi, sums, k, KP, W, MATH)
+    gate_q = raw_q
+    gate_key = raw_key
+    down = 0.0
+    if SCORE:
+        down = tl.load(down_ptr + rows, mask=ok, other=0.0)
+        before = ok & (t > 0)
+        dcos = wide_row(load_row(dkey_ptr, src - 2 * KP, before, KP, W))
+        dsin = wide_row(load_row(dkey_ptr + KP, src - 2 * KP, before, KP, W))
+        re, im = load_score(score_ptr, k, KP, W)
+        gate_q = gate_row(raw_q, k, KP, W, MATH)
+        gate_key = gate_row(raw_key, k, KP, W, MATH)
+        dcos_key = add_product(wide_row(dcos_key), re, dcos, im, dsin, 1)
+        dsin_key = add_product(wide_row(dsin_key), re, dsin, im, dcos, -1)
+        for p in tl.static_range(len(re)):
+            cols = p * W + tl.arange(0, W)
+            key_cos = gate_key[p] * cphi[p]
+            key_sin = gate_key[p] * sphi[p]
+            out = dscore_ptr + pid * (2 * KP) + cols
+            some = cols < KP
+            tl.store(out, tl.sum(dcos[p] * key_cos + dsin[p] * key_sin, axis=0), mask=some)
+            tl.store(out + KP, tl.sum(dsin[p] * key_cos - dcos[p] * key_sin, axis=0), mask=some)
+    draw, sums, along = gate_backward(
+        raw_q, dcos_q, dsin_q, cphi, sphi, sums, gate_key, down, k, KP, W, SCORE, MATH
+    )
     store_row(dpre_ptr, gates, ok, draw, KP, W)
     tl.store(dtau_ptr + pid, tl.sum(tl.where(ok, along, 0.0), axis=0))
-    draw, sums, _ = gate_backward(raw_key, dcos_key, dsin_key, cphi, sphi, sums, k, KP, W, MATH)
+    draw, sums, _ = gate_backward(
+        raw_key, dcos_key, dsin_key, cphi, sphi, sums, gate_q, down, k, KP, W, SCORE, MATH
+    )
     store_row(dpre_ptr + KP, gates, ok, draw, KP, W)
     store_row(dtheta_ptr, rows * KP, ok, sums, KP, W)

@@ -7,10 +7,12 @@ import triton.language as tl
 
 from .common import COUNTS, beside, sincos, softplus
 from .rows import (
+    dot_row,
     load_row,
     map_row,
     multiply_rows,
     only_phases,
+    rounded_row,
     scale_row,
     sincos_row,
     store_row,
@@ -42,6 +44,27 @@ def gate_row(raw, k, KP: tl.constexpr, W: tl.constexpr, MATH: tl.constexpr):
     return scale_row(positive, 1.0 / tl.maximum(sum_row(positive) / k, 1e-6))
 
 
+@triton.jit
+def load_score(score_ptr, k, KP: tl.constexpr, W: tl.constexpr):
+    """λ (2, k) -> real and imaginary parts, pieces (1, W) each, zeros in the padding"""
+    re: tl.tuple = ()
+    im: tl.tuple = ()
+    for p in tl.static_range((KP + W - 1) // W):
+        cols = p * W + tl.arange(0, W)
+        re += (tl.load(score_ptr + cols, mask=cols < k, other=0.0)[None, :],)
+        im += (tl.load(score_ptr + k + cols, mask=cols < k, other=0.0)[None, :],)
+    return re, im
+
+
+@triton.jit
+def add_product(xs, a, ys, b, zs, SIGN: tl.constexpr):
+    """x + a y ± b z, piece by piece"""
+    total: tl.tuple = ()
+    for p in tl.static_range(len(xs)):
+        total += (xs[p] + a[p] * ys[p] + SIGN * b[p] * zs[p],)
+    return total
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def query_key_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr, q_ptr, key_ptr,
@@ -67,6 +90,52 @@ def query_key_kernel(
     gate = gate_row(raw_key, k, KP, W, MATH)
     store_row(key_ptr, out, batch < B, multiply_rows(gate, cphi), KP, W)
     store_row(key_ptr + KP, out, batch < B, multiply_rows(gate, sphi), KP, W)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def query_folded_key_kernel(
+    theta_ptr, pre_ptr, cos_ptr, sin_ptr, score_ptr, q_ptr, key_ptr, own_ptr,
+    B, T, TP, k,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, STEPS: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """The same with keys that carry their successor's, k̃_u = k_u + λ k_{u+1} with λ = score (2, k).
+
+    A program makes R times STEPS rows, STEPS of them one after the other from the last to the first, so that the
+    successor is at hand. STEPS divides TP. The diagonal has no successor: q_t · k_t, from rounded numbers as any other
+    score, goes to row 4 of own (5, B·T).
+    """
+    first = (tl.program_id(0) * R + tl.arange(0, R)) * STEPS
+    batch = first // TP
+    re, im = load_score(score_ptr, k, KP, W)
+    t = first % TP + STEPS
+    rows = batch.to(tl.int64) * T + t
+    ok = (batch < B) & (t < T)
+    next_cos, next_sin = rotated_row(theta_ptr, cos_ptr, sin_ptr, rows, t, ok, KP, W, MATH)
+    gate_key = gate_row(load_row(pre_ptr + KP, rows * (3 * KP), ok, KP, W), k, KP, W, MATH)
+    next_cos = multiply_rows(gate_key, next_cos)
+    next_sin = multiply_rows(gate_key, next_sin)
+    for step in tl.static_range(STEPS):
+        t = first % TP + (STEPS - 1 - step)
+        rows = batch.to(tl.int64) * T + t
+        ok = (batch < B) & (t < T)
+        cphi, sphi = rotated_row(theta_ptr, cos_ptr, sin_ptr, rows, t, ok, KP, W, MATH)
+        gate = gate_row(load_row(pre_ptr, rows * (3 * KP), ok, KP, W), k, KP, W, MATH)
+        gate_key = gate_row(load_row(pre_ptr + KP, rows * (3 * KP), ok, KP, W), k, KP, W, MATH)
+        out = (first + (STEPS - 1 - step)).to(tl.int64) * (2 * KP)
+        q_cos = multiply_rows(gate, cphi)
+        q_sin = multiply_rows(gate, sphi)
+        store_row(q_ptr, out, batch < B, q_cos, KP, W)
+        store_row(q_ptr + KP, out, batch < B, q_sin, KP, W)
+        key_cos = multiply_rows(gate_key, cphi)
+        key_sin = multiply_rows(gate_key, sphi)
+        store_row(key_ptr, out, batch < B, add_product(key_cos, re, next_cos, im, next_sin, -1), KP, W)
+        store_row(key_ptr + KP, out, batch < B, add_product(key_sin, re, next_sin, im, next_cos, 1), KP, W)
+        kind: tl.constexpr = q_ptr.dtype.element_ty
+        own = dot_row(rounded_row(q_cos, kind), rounded_row(key_cos, kind))
+        own += dot_row(rounded_row(q_sin, kind), rounded_row(key_sin, kind))
+        tl.store(own_ptr + 4 * B.to(tl.int64) * T + rows, own, mask=ok)
+        next_cos = key_cos
+        next_sin = key_sin
 
 
 @triton.jit

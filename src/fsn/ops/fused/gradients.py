@@ -179,6 +179,34 @@ def coefficients(
     return grad, None if tau_direct else tau_out, None if alpha_direct else alpha_out
 
 
+@triton.jit(do_not_specialize=COUNTS)
+def column_sums_kernel(
+    part_ptr, out_ptr, blocks, k, again, KP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
+):
+    """Partial sums (blocks, 2, KP) -> out (2, k), or added to it"""
+    cols = tl.program_id(0) * BC + tl.arange(0, BC)
+    acc = tl.zeros((BR, BC), tl.float32)
+    for r0 in range(0, blocks, BR):
+        rows = r0 + tl.arange(0, BR)
+        at = part_ptr + (rows[:, None].to(tl.int64) * 2 + tl.program_id(1)) * KP + cols[None, :]
+        acc += tl.load(at, mask=(rows < blocks)[:, None] & (cols < KP)[None, :], other=0.0)
+    total = tl.sum(acc, axis=0)
+    out = out_ptr + tl.program_id(1) * k + cols
+    if again:
+        total += tl.load(out, mask=cols < k, other=0.0)
+    tl.store(out, total, mask=cols < k)
+
+
+def column_sums(parts: Tensor, parameter: Tensor) -> Tensor | None:
+    """The gradient of a parameter (2, k) from partial sums (blocks, 2, KP); None if it is in its place already."""
+    out, again, direct = spot(parameter)
+    k = parameter.shape[1]
+    column_sums_kernel[(triton.cdiv(k, 16), 2)](
+        parts, out, parts.shape[0], k, again, parts.shape[2], 256, 16, num_warps=8
+    )
+    return None if direct else out
+
+
 def release(aside: Aside, reads: tuple[Tensor, ...], results: tuple[Tensor | None, ...]) -> None:
     """End a block of parameter gradients: join it, or let it run on while the backward pass goes its way.
 

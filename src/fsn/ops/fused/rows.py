@@ -100,6 +100,15 @@ def wide_row(pieces):
 
 
 @triton.jit
+def rounded_row(pieces, kind: tl.constexpr):
+    """What is left of them in another type, in float32."""
+    rounded: tl.tuple = ()
+    for p in tl.static_range(len(pieces)):
+        rounded += (pieces[p].to(kind).to(tl.float32),)
+    return rounded
+
+
+@triton.jit
 def dot_row(xs, ys):
     """Σ x y over each row -> (R,)"""
     total = xs[0] * ys[0]

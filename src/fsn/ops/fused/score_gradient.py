@@ -39,13 +39,23 @@ def correction(total, weight, own, turn, DRIFT: tl.constexpr):
 
 
 @triton.jit
-def score_gradient(a, grad, delta, own, turn, cols, rows, inv_tau, DRIFT: tl.constexpr):
-    """dS = A ⊙ (dA − δ) / τ; a is A below the diagonal, zeros elsewhere."""
-    rest = -own * delta
+def diagonal_gradient(delta, own, turn, inv_tau, DRIFT: tl.constexpr):
+    """dS on the diagonal."""
     if DRIFT == 1:
-        rest = own * (turn - delta)
-    ds = a * (grad - delta[:, None])
-    return tl.where(cols[None, :] == rows[:, None], rest[:, None], ds) * inv_tau
+        return own * (turn - delta) * inv_tau
+    else:
+        return -own * delta * inv_tau
+
+
+@triton.jit
+def score_gradient(a, grad, delta, own, turn, cols, rows, inv_tau, SCORE: tl.constexpr, DRIFT: tl.constexpr):
+    """dS = A ⊙ (dA − δ) / τ; a is A below the diagonal, zeros elsewhere. SCORE: the diagonal is another product's."""
+    ds = a * (grad - delta[:, None]) * inv_tau
+    if SCORE:
+        return ds
+    else:
+        rest = diagonal_gradient(delta, own, turn, inv_tau, DRIFT)
+        return tl.where(cols[None, :] == rows[:, None], rest[:, None], ds)
 
 
 @triton.jit
@@ -63,8 +73,9 @@ def load_attention(a_ptr, line, cols, TP, AGAIN: tl.constexpr):
 
 @triton.jit
 def score_gradient_rows(
-    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
-    C: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr, DRIFT: tl.constexpr,
+    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, down_ptr, batch, rows, inv_tau, T, TP,
+    C: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr,
+    SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """dS of rows that see no column from BH · HALVES on; with one half, also zeros in the BH columns behind."""
     u = tl.arange(0, BH)
@@ -101,31 +112,35 @@ def score_gradient_rows(
         a = load_attention(a_ptr, line, BH + u, TP, False)
         total += tl.sum(a * high, axis=1)
     delta = correction(total, weight, own, turn, DRIFT)
+    if SCORE:
+        tl.store(down_ptr + batch * T + rows, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=ok)
     kind = ds_ptr.dtype.element_ty
     place = ds_ptr + line + u[None, :]
     behind = (BH + u < TP)[None, :]
     if HALVES == 2:
-        ds = score_gradient(a, high, delta, own, turn, BH + u, rows, inv_tau, DRIFT)
+        ds = score_gradient(a, high, delta, own, turn, BH + u, rows, inv_tau, SCORE, DRIFT)
         tl.store(place + BH, ds.to(kind), mask=behind)
         a = load_attention(a_ptr, line, u, TP, True)
     else:
         tl.store(place + BH, tl.zeros((BM, BH), kind), mask=behind)
-    ds = score_gradient(a, low, delta, own, turn, u, rows, inv_tau, DRIFT)
+    ds = score_gradient(a, low, delta, own, turn, u, rows, inv_tau, SCORE, DRIFT)
     tl.store(place, ds.to(kind), mask=(u < TP)[None, :])
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def score_gradient_kernel(
-    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr,
+    dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr, down_ptr,
     T, TP,
-    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr, DRIFT: tl.constexpr,
+    C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr,
+    SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """dA = dG·Fᵀ and its way through the softmax, for sequences of up to BN tokens: dA never leaves the chip.
 
     Rows of the first half see half the columns at most, and do half the work. The longest come first. HALVES 2: whole
     rows are two tiles, because a tile of 512 columns would not leave registers for what follows the product.
 
-    dg, field (B·TP, C), a (B, TP, TP) -> ds (B, TP, TP), zeros above the diagonal
+    dg, field (B·TP, C), a (B, TP, TP) -> ds (B, TP, TP), zeros above the diagonal; SCORE: on it too, and its own
+    gradient in down (B·T)
     """
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(1).to(tl.int64)
@@ -133,13 +148,13 @@ def score_gradient_kernel(
     rows = first + tl.arange(0, BM)
     if first + BM <= BN // 2:
         score_gradient_rows(
-            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
-            C, BM, BN // 2, BC, 1, DRIFT,
+            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, down_ptr, batch, rows, inv_tau, T, TP,
+            C, BM, BN // 2, BC, 1, SCORE, DRIFT,
         )  # fmt: skip
     else:
         score_gradient_rows(
-            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, batch, rows, inv_tau, T, TP,
-            C, BM, BN // HALVES, BC, HALVES, DRIFT,
+            dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, down_ptr, batch, rows, inv_tau, T, TP,
+            C, BM, BN // HALVES, BC, HALVES, SCORE, DRIFT,
         )  # fmt: skip
 
 
@@ -188,8 +203,8 @@ def score_gradient_tile_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def score_gradient_pass_kernel(
-    a_ptr, own_ptr, grad_ptr, turn_ptr, total_ptr, tau_ptr, ds_ptr,
-    T, TP, r0, nr, LAST, BM: tl.constexpr, BN: tl.constexpr, DRIFT: tl.constexpr,
+    a_ptr, own_ptr, grad_ptr, turn_ptr, total_ptr, tau_ptr, ds_ptr, down_ptr,
+    T, TP, r0, nr, LAST, BM: tl.constexpr, BN: tl.constexpr, SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """:func:`score_gradient` from what :func:`score_gradient_tile_kernel` left: ds (B, nr, LAST), zeros above the
     diagonal."""
@@ -214,7 +229,10 @@ def score_gradient_pass_kernel(
         grad = below(tl.load(grad_ptr + place, mask=seen, other=0.0), turn, DRIFT)
         delta = correction(total, weight, own, turn, DRIFT)
         inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
-        ds = score_gradient(a, grad, delta, own, turn, u, rows, inv_tau, DRIFT)
+        if SCORE:
+            here = ok & (rows >= u0) & (rows < u0 + BN)
+            tl.store(down_ptr + token, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=here)
+        ds = score_gradient(a, grad, delta, own, turn, u, rows, inv_tau, SCORE, DRIFT)
         tl.store(ds_ptr + place, ds.to(kind), mask=seen)
 
 
@@ -230,25 +248,28 @@ def roomy(device: torch.device, tile: tiles.Tile) -> bool:
 
 def softmax_backward(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, drift: int,
+    r0: int, length: int, drift: int, down: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)"""
+    """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)
+
+    ``down`` (M,) takes the gradients of the diagonal, where it is another product's; then it is zero in the result.
+    """
     batch, nr, tp = attention.shape
     tile = SCORE_GRADIENT if tp <= SCORE_GRADIENT.columns else WIDE_SCORE_GRADIENT
     if attention.dtype == torch.bfloat16 and tp == nr <= tiles.ON_CHIP and roomy(attention.device, tile):
         ds = torch.empty_like(attention)
         score_gradient_kernel[(tp // tile.rows, batch)](
-            dg, field, attention, own, turn, tau, ds, length, tp, dg.shape[2],
-            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, 1 if tile is SCORE_GRADIENT else 2, drift,
-            num_warps=tile.warps, num_stages=tile.stages,
+            dg, field, attention, own, turn, tau, ds, own if down is None else down, length, tp, dg.shape[2],
+            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, 1 if tile is SCORE_GRADIENT else 2,
+            down is not None, drift, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         return ds
-    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift)
+    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift, down)
 
 
 def long_score_gradient(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, drift: int,
+    r0: int, length: int, drift: int, down: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """The same through memory: the product tile by tile with the sums over its rows, then a pass over both."""
     (batch, nr, tp), last = attention.shape, r0 + attention.shape[1]
@@ -270,6 +291,7 @@ def long_score_gradient(
     ds = new(batch, nr, last, dtype=attention.dtype)
     r, columns = PASS
     score_gradient_pass_kernel[(triton.cdiv(last, columns), nr // r, batch)](
-        attention, own, grad, turn, total, tau, ds, length, tp, r0, nr, last, r, columns, drift
-    )
+        attention, own, grad, turn, total, tau, ds, own if down is None else down,
+        length, tp, r0, nr, last, r, columns, down is not None, drift,
+    )  # fmt: skip
     return ds

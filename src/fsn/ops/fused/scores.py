@@ -16,13 +16,14 @@ from .tiles import BLOCK, LONG_SCORES, SCORES, Tile, precision
 
 @triton.jit
 def score_tile(
-    q_ptr, key_ptr, batch, TP, rows, cols, inv_tau,
+    q_ptr, key_ptr, own_ptr, batch, B, T, TP, rows, cols, inv_tau,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    ROUND: tl.constexpr, PRECISION: tl.constexpr,
+    SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One (BM, BN) tile of a sequence's scores: q · key, optionally rounded to bfloat16, over τ.
 
-    In float32 a sum of pieces: a single running sum of a thousand terms would lose a digit.
+    In float32 a sum of pieces: a single running sum of a thousand terms would lose a digit. SCORE: keys carry their
+    successor's, and the diagonal is in row 4 of own (5, B·T).
     """
     acc = tl.zeros((BM, BN), tl.float32)
     d = tl.arange(0, BD)
@@ -35,6 +36,11 @@ def score_tile(
             acc += tl.dot(qt, kt, input_precision=PRECISION) * inv_tau
         else:
             acc = tl.dot(qt, kt, acc, input_precision=PRECISION)
+    if SCORE:
+        diagonal = tl.load(own_ptr + (4 * B + batch) * T + rows, mask=rows < T, other=0.0)
+        if PRECISION == "ieee":
+            diagonal = diagonal * inv_tau
+        acc = tl.where(cols[None, :] == rows[:, None], diagonal[:, None], acc)
     if ROUND:
         acc = acc.to(tl.bfloat16).to(tl.float32)
     if PRECISION != "ieee":
@@ -47,7 +53,7 @@ def attention_kernel(
     q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr,
     T, TP, r0, nr,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    ROUND: tl.constexpr, PRECISION: tl.constexpr,
+    SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence, TP ≤ BN (nr, TP: multiples of BLOCK).
 
@@ -61,7 +67,10 @@ def attention_kernel(
     ok = rows < T
     u = tl.arange(0, BN)
     cols = tl.where(u < TP, u, 0)
-    s = score_tile(q_ptr, key_ptr, batch, TP, rows, cols, inv_tau, D, BM, BN, BD, ROUND, PRECISION)
+    B = tl.num_programs(1).to(tl.int64)
+    s = score_tile(
+        q_ptr, key_ptr, own_ptr, batch, B, T, TP, rows, cols, inv_tau, D, BM, BN, BD, SCORE, ROUND, PRECISION
+    )  # fmt: skip
     s = tl.where(u[None, :] <= rows[:, None], s, float("-inf"))
     p = tl.exp(s - tl.max(s, axis=1)[:, None])
     p = p * (1.0 / tl.sum(p, axis=1))[:, None]
@@ -71,15 +80,15 @@ def attention_kernel(
     tl.store(out, p, mask=(u < TP)[None, :])
     noted = own_ptr + batch * T + rows
     tl.store(noted, own, mask=ok)
-    tl.store(noted + tl.num_programs(1).to(tl.int64) * T, tl.sum(p.to(tl.float32), axis=1), mask=ok)
+    tl.store(noted + B * T, tl.sum(p.to(tl.float32), axis=1), mask=ok)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def score_sums_kernel(
-    q_ptr, key_ptr, tau_ptr, part_ptr,
-    TP, r0, nr, blocks,
+    q_ptr, key_ptr, tau_ptr, own_ptr, part_ptr,
+    T, TP, r0, nr, blocks,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    ROUND: tl.constexpr, PRECISION: tl.constexpr,
+    SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Of every row of every tile below the diagonal: its maximum, and the sum of exponentials from there.
 
@@ -92,14 +101,16 @@ def score_sums_kernel(
         rows = first + tl.arange(0, BM)
         u = u0 + tl.arange(0, BN)
         inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+        B = tl.num_programs(2).to(tl.int64)
+        cols = tl.minimum(u, TP - 1)
         s = score_tile(
-            q_ptr, key_ptr, batch, TP, rows, tl.minimum(u, TP - 1), inv_tau, D, BM, BN, BD, ROUND, PRECISION
+            q_ptr, key_ptr, own_ptr, batch, B, T, TP, rows, cols, inv_tau, D, BM, BN, BD, SCORE, ROUND, PRECISION
         )  # fmt: skip
         s = tl.where(u[None, :] <= rows[:, None], s, float("-inf"))
         top = tl.max(s, axis=1)  # of a row above the diagonal −∞ and NaN, which are never read
         part = part_ptr + (batch * nr + rows - r0) * blocks + tl.program_id(0)
         tl.store(part, top)
-        part += tl.num_programs(2).to(tl.int64) * nr * blocks
+        part += B * nr * blocks
         tl.store(part, tl.sum(tl.exp(s - top[:, None]), axis=1))
 
 
@@ -146,7 +157,7 @@ def attention_tile_kernel(
     q_ptr, key_ptr, tau_ptr, own_ptr, a_ptr, part_ptr,
     T, TP, r0, nr, blocks,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    AGAIN: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
+    AGAIN: tl.constexpr, SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """What :func:`attention_kernel` writes, a tile of it, once maxima and sums of whole rows are in ``own``.
 
@@ -163,11 +174,13 @@ def attention_tile_kernel(
         tl.store(out, tl.zeros((BM, BN), kind), mask=(u < TP)[None, :])
     else:
         inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+        B = tl.num_programs(2).to(tl.int64)
+        cols = tl.minimum(u, TP - 1)
         s = score_tile(
-            q_ptr, key_ptr, batch, TP, rows, tl.minimum(u, TP - 1), inv_tau, D, BM, BN, BD, ROUND, PRECISION
+            q_ptr, key_ptr, own_ptr, batch, B, T, TP, rows, cols, inv_tau, D, BM, BN, BD, SCORE, ROUND, PRECISION
         )  # fmt: skip
         ok = rows < T
-        tokens = tl.num_programs(2).to(tl.int64) * T
+        tokens = B * T
         noted = own_ptr + batch * T + rows
         top = tl.load(noted + 2 * tokens, mask=ok, other=0.0)
         total = tl.load(noted + 3 * tokens, mask=ok, other=1.0)
@@ -201,7 +214,7 @@ def row_sums(
 
 def long_attention(
     q: Tensor, key: Tensor, tau: Tensor, own: Tensor, attention: Tensor,
-    r0: int, length: int, tile: Tile, rounded: bool, again: bool,
+    r0: int, length: int, tile: Tile, score: bool, rounded: bool, again: bool,
 ) -> None:  # fmt: skip
     """Rows r0 .. r0 + n of ``attention`` (B, n, TP), tile by tile. Scores are multiplied twice: to write them down in
     between, in float32, would take longer."""
@@ -213,12 +226,12 @@ def long_attention(
     shape = d, rows, tile.columns, tile.inner
     if not again:
         score_sums_kernel[grid](
-            q, key, tau, part, tp, r0, nr, blocks, *shape, rounded, precision(dtype),
+            q, key, tau, own, part, length, tp, r0, nr, blocks, *shape, score, rounded, precision(dtype),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         row_sums(softmax_sums_kernel, part, own, batch, length, r0, nr, tile.columns)
     attention_tile_kernel[grid](
-        q, key, tau, own, attention, part, length, tp, r0, nr, blocks, *shape, again, rounded, precision(dtype),
+        q, key, tau, own, attention, part, length, tp, r0, nr, blocks, *shape, again, score, rounded, precision(dtype),
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     if not again:
@@ -234,11 +247,13 @@ def attention_chunks(
     length: int,
     rounded: bool,
     again: bool = False,
+    score: bool = False,
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 2048.
 
     own (4, M): the diagonal, the sum of all weights before it, and of longer rows the softmax's maximum and sum. With
-    ``again`` they are known from the first time.
+    ``again`` they are known from the first time. ``score``: keys carry their successor's, and own[4]
+    is the diagonal's score.
     """
     tp, dtype = round_up(length, BLOCK), q.dtype
     rounded = rounded and dtype == torch.bfloat16
@@ -247,11 +262,11 @@ def attention_chunks(
         nr = min(tiles.CHUNK, tp - r0)
         attention = torch.empty(batch, nr, tp, dtype=dtype, device=q.device)
         if tile is None:
-            long_attention(q, key, tau, own, attention, r0, length, LONG_SCORES[dtype], rounded, again)
+            long_attention(q, key, tau, own, attention, r0, length, LONG_SCORES[dtype], score, rounded, again)
         else:
             rows = tile.rows_of(nr)
             attention_kernel[(nr // rows, batch)](
                 q, key, tau, attention, own, length, tp, r0, nr, q.shape[1], rows, power_of_two(tp), tile.inner,
-                rounded, precision(dtype), num_warps=tile.warps, num_stages=tile.stages,
+                score, rounded, precision(dtype), num_warps=tile.warps, num_stages=tile.stages,
             )  # fmt: skip
         yield r0, attention

@@ -92,6 +92,12 @@ ROWS = {
 """Row kernels: rows of a program where their pieces (``rows.py``) are 64 columns wide."""
 
 
+SCORE_STEPS = 4
+"""With the successor in the score: rows that a program of queries and keys makes one after the other."""
+SCORE_ROWS = 4
+"""The pass back to gates and phases has so many times the rows and warps: each program leaves a row of partial sums."""
+
+
 def row_shape(kernel: str, kp: int) -> tuple[int, int, int]:
     """Columns in a piece of a row of ``kp`` numbers, rows per program, warps: two or four numbers a thread."""
     whole = max(16, triton.next_power_of_2(kp))
