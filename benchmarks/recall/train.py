@@ -18,8 +18,7 @@ from torch import Tensor
 from benchmarks.recall.models import Learner
 from benchmarks.recall.tasks import IGNORED, Split, Task
 from fsn.io import atomic_file, write_text_atomic
-from fsn.train.environment import environment
-from fsn.train.world import World
+from fsn.train.world import World, environment
 
 WARM = 3
 """Steps before a CUDA graph is captured; they train like any other."""

@@ -17,6 +17,7 @@ from .coupling import (
     drift,
     fields,
     successor_advance,
+    synchronize,
 )
 from .dropout import DropoutKey, dropout
 from .feedforward import mean_field, swiglu, winding_modes, wrap
@@ -61,6 +62,7 @@ __all__ = [
     "rotate_half",
     "successor_advance",
     "swiglu",
+    "synchronize",
     "winding_modes",
     "wrap",
 ]

@@ -10,10 +10,12 @@ from torch import Tensor
 from ..checks import check_choice
 from .harmonics import harmonic_powers
 from .law import FRAMES
+from .scores import causal_softmax, coherence_scores
 
 
 class Pair(NamedTuple):
-    """Complex coefficients as real pairs: ``re`` and ``im``, each (N, k), or (N, 1) for one value per harmonic.
+    """Complex coefficients as real pairs: ``re`` and ``im``, each (N, k), or (N, 1) for one value per harmonic, or
+    (B, 1, N, k) where sequences have their own (heads).
 
     ``im`` is None for a real kernel.
     """
@@ -98,8 +100,8 @@ def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str, first
     attention: (B, T, U), rows from position ``first`` on -> (B, T, k) or broadcastable to it
     """
     check_choice("frame", frame, FRAMES)
-    im0 = w0.im.sum(dim=0) if w0 is not None and w0.im is not None else None
-    im1 = w1.im.sum(dim=0) if w1 is not None and w1.im is not None else None
+    im0 = w0.im.sum(dim=-2) if w0 is not None and w0.im is not None else None
+    im1 = w1.im.sum(dim=-2) if w1 is not None and w1.im is not None else None
     if frame == "rest":
         return None if im0 is None else attention.diagonal(first, -2, -1).unsqueeze(-1) * im0
     present = [im for im in (im0, im1) if im is not None]
@@ -133,3 +135,25 @@ def coupling(
     pull = contract_fields(theta, total)
     constant = drift(attention, w0, w1, frame, first)
     return pull if constant is None else pull + constant
+
+
+def synchronize(
+    theta: Tensor,
+    query: Tensor,
+    keys: Tensor,
+    tau: Tensor,
+    w0: Pair | None,
+    w1: Pair | None,
+    harmonics: int,
+    frame: str = "co-rotating",
+    round_scores: bool = True,
+) -> Tensor:
+    """Scores, attention and coupling in one: the attention half before its value gate and its bound.
+
+    query and keys are :func:`fsn.ops.rotary_features`. A fused form with the same signature is in
+    ``fsn.ops.fused.synchronize``.
+
+    theta: (B, T, k), query, keys: (B, T, 2k), tau: broadcastable to (B, T, T) -> (B, T, k)
+    """
+    attention = causal_softmax(coherence_scores(query, keys, tau, round_scores))
+    return coupling(theta, attention, w0, w1, harmonics, frame)
