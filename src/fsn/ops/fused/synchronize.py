@@ -29,7 +29,7 @@ def serves(theta: Tensor) -> bool:
     return there and compute_dtype(theta) is not None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def _available(kind: str, index: int | None) -> bool:
     """:func:`available`, asked once while a compiler traces."""
     return available(torch.device(kind) if index is None else torch.device(kind, index))
