@@ -17,7 +17,6 @@ from .coupling import (
     drift,
     fields,
     successor_advance,
-    synchronize,
 )
 from .dropout import DropoutKey, dropout
 from .feedforward import mean_field, swiglu, winding_modes, wrap
@@ -34,6 +33,7 @@ from .scores import (
     rotary_rates,
     rotate_half,
 )
+from .synchronize import synchronize
 
 __all__ = [
     "FLOOR",

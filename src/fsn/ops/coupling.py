@@ -10,7 +10,6 @@ from torch import Tensor
 from ..checks import check_choice
 from .harmonics import harmonic_powers
 from .law import FRAMES
-from .scores import causal_softmax, coherence_scores
 
 
 class Pair(NamedTuple):
@@ -135,25 +134,3 @@ def coupling(
     pull = contract_fields(theta, total)
     constant = drift(attention, w0, w1, frame, first)
     return pull if constant is None else pull + constant
-
-
-def synchronize(
-    theta: Tensor,
-    query: Tensor,
-    keys: Tensor,
-    tau: Tensor,
-    w0: Pair | None,
-    w1: Pair | None,
-    harmonics: int,
-    frame: str = "co-rotating",
-    round_scores: bool = True,
-) -> Tensor:
-    """Scores, attention and coupling in one: the attention half before its value gate and its bound.
-
-    query and keys are :func:`fsn.ops.rotary_features`. A fused form with the same signature is in
-    ``fsn.ops.fused.synchronize``.
-
-    theta: (B, T, k), query, keys: (B, T, 2k), tau: broadcastable to (B, T, T) -> (B, T, k)
-    """
-    attention = causal_softmax(coherence_scores(query, keys, tau, round_scores))
-    return coupling(theta, attention, w0, w1, harmonics, frame)
