@@ -95,7 +95,7 @@ def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
     for name in chosen:
         if name not in known:
             raise UserError(f"there is no task {name!r}; choose of {', '.join(known)}")
-    available = [*models.families(), *models.OTHERS]
+    available = models.known_names()
     for name in options.models or ():
         if name not in available:
             raise UserError(f"there is no model {name!r}; choose of {', '.join(available)}")

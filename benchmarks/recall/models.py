@@ -19,8 +19,12 @@ from fsn.errors import UserError
 from fsn.models import FSNConfig
 from fsn.models.fused import serves
 from fsn.nn import NoFeedForward
+from fsn.ops.fused import available
+from fsn.zoology import Mixer
 
 OURS = ("transformer", "transformer-kvshift", "kuramoto", "successor", "fsn-nophase", "fsn")
+LAYER = "frustrated-attention"
+"""fsn.FrustratedAttention in the transformer's frame: its projections, norms and linear readout."""
 OTHERS = {
     "gated-deltanet": ("GatedDeltaNet", True),
     "gated-deltanet-noconv": ("GatedDeltaNet", False),
@@ -42,7 +46,12 @@ def names(device: torch.device) -> list[str]:
     ours = [name for name in OURS if name in known]
     ours += [name for name in known if name.startswith("fsn-score")]
     others = device.type == "cuda" and importlib.util.find_spec("fla") is not None
-    return [*ours, *(OTHERS if others else ())]
+    return [*ours, LAYER, *(OTHERS if others else ())]
+
+
+def known_names() -> list[str]:
+    """Every name that :class:`Learner` takes, whether it can run here or not."""
+    return [*families(), LAYER, *OTHERS]
 
 
 class Foreign(nn.Module):
@@ -68,15 +77,27 @@ class Foreign(nn.Module):
         return mixed
 
 
+class Ours(nn.Module):
+    """The same for our own layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mixer = Mixer(width)
+
+    def forward(self, x: Tensor, *_: object) -> Tensor:
+        mixed: Tensor = self.mixer(x)
+        return mixed
+
+
 class Learner(nn.Module):
     """A model with its readout apart."""
 
     def __init__(self, name: str, vocab: int, width: int, layers: int, feedforward: bool) -> None:
         super().__init__()
         self.name, self.vocab, self.width = name, vocab, width
-        if name not in OTHERS and name not in families():
-            raise UserError(f"there is no model {name!r}; choose one of {', '.join([*families(), *OTHERS])}")
-        family = "transformer" if name in OTHERS else name
+        if name not in known_names():
+            raise UserError(f"there is no model {name!r}; choose one of {', '.join(known_names())}")
+        family = name if name in families() else "transformer"
         size: dict[str, Any] = {"layers": layers, "dropout": 0.0}
         if isinstance(fsn.preset(f"{family}-1m", vocab_size=vocab), FSNConfig):
             size |= {"k": width} if feedforward else {"k": width, "feedforward": "none"}
@@ -89,6 +110,8 @@ class Learner(nn.Module):
                     layer.feedforward, layer.feedforward_norm = NoFeedForward(), nn.Identity()
                 if name in OTHERS:
                     layer.attention = Foreign(name, width, index)
+                elif name == LAYER:
+                    layer.attention = Ours(width)
 
     def states(self, tokens: Tensor) -> Tensor:
         """tokens (B, T) -> (B, T, d)"""
@@ -110,6 +133,8 @@ class Learner(nn.Module):
         config = self.model.config
         if self.name in OTHERS:
             return "flash-linear-attention's kernels"
+        if self.name == LAYER:
+            return "kernels" if available(device) else "reference: no kernels here (there is no GPU)"
         if not isinstance(config, FSNConfig):
             return "PyTorch"
         if serves(config, device):
@@ -124,7 +149,8 @@ class Learner(nn.Module):
 
     def described(self) -> dict[str, Any]:
         config = dataclasses.asdict(self.model.config)
-        return config | ({"mixer": OTHERS[self.name][0]} if self.name in OTHERS else {})
+        mixers = {name: kind for name, (kind, _) in OTHERS.items()} | {LAYER: "FrustratedAttention"}
+        return config | ({"mixer": mixers[self.name]} if self.name in mixers else {})
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.parameters())
@@ -133,6 +159,9 @@ class Learner(nn.Module):
     def state_size(self, length: int, device: torch.device) -> int:
         """Numbers kept after reading ``length`` symbols in order to read on, counted in a real cache."""
         tokens = torch.zeros(1, length, dtype=torch.int64, device=device)
+        if self.name == LAYER:
+            mixers = [module for module in self.modules() if isinstance(module, Mixer)]
+            return sum(mixer.state_size(sequence_length=length) for mixer in mixers)
         if self.name not in OTHERS:
             cache = self.model.new_cache()
             self.model.extend(tokens, cache)

@@ -75,9 +75,10 @@ def rows(cells: list[dict[str, Any]]) -> list[Row]:
     for (task, model, layers, width), of in groups.items():
         rate = best_rate(of)
         chosen = sorted((c for c in of if c["cell"]["rate"] == rate), key=lambda c: c["cell"]["seed"])
-        for split in chosen[0]["accuracy"]:
-            accuracies = tuple(c["accuracy"][split] for c in chosen)
-            steps = tuple(c["history"][-1]["step"] for c in chosen)
+        for split in dict.fromkeys(name for c in chosen for name in c["accuracy"]):
+            tested = [c for c in chosen if split in c["accuracy"]]
+            accuracies = tuple(c["accuracy"][split] for c in tested)
+            steps = tuple(c["history"][-1]["step"] for c in tested)
             size = chosen[0]["parameters"], chosen[0]["state_size"]
             found.append(Row(task, split, model, layers, width, rate, accuracies, steps, *size))
     order = list(tasks())
@@ -171,6 +172,7 @@ def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path
     depths = sorted({row.layers for row in found})
     models = list(dict.fromkeys(row.model for row in found))
     shades = colours(models)
+    found = [row for row in found if "distractor" not in row.split]
     columns = list(dict.fromkeys(row.column for row in found))
     with styled("any"):
         figure, grid = new_figure(len(depths), 1, 2.6 * len(depths), sharex=True)

@@ -97,6 +97,16 @@ def mqar_rows(
     return Split(tokens, targets)
 
 
+def by_distractor(split: Split) -> dict[str, Split]:
+    """The queries whose key has occurred between its pair and the query, in a filler, and those whose key has not."""
+    repeated = np.zeros_like(split.targets, dtype=bool)
+    for row, place in zip(*np.nonzero(split.targets != IGNORED), strict=True):
+        before = split.tokens[row, :place]
+        repeated[row, place] = (before == split.tokens[row, place]).sum() > 1
+    parts = {"distractor": repeated, "no distractor": ~repeated}
+    return {name: Split(split.tokens, np.where(part, split.targets, IGNORED)) for name, part in parts.items()}
+
+
 def mqar(
     vocab: int = 8192,
     length: int = 64,
@@ -110,7 +120,10 @@ def mqar(
         draw = np.random.RandomState(seed)
         first, second = int(draw.randint(0, 2**31)), int(draw.randint(2**31, 2**32))
         law = vocab, length, pairs, fillers
-        return {"train": mqar_rows(train, *law, seed=first), "test": mqar_rows(test, *law, seed=second)}
+        splits = {"train": mqar_rows(train, *law, seed=first), "test": mqar_rows(test, *law, seed=second)}
+        if fillers == "random":
+            splits |= by_distractor(splits["test"])
+        return splits
 
     settings: dict[str, object] = {
         "batch": {512: 128, 256: 256}.get(length, 512),

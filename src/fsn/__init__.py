@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 PARTS = ("data", "hub", "measure", "models", "nn", "ops", "paper", "train")
 """Parts that are imported when they are first used, as ``fsn.measure``."""
 FROM = {
+    "FrustratedAttention": "nn",
     "build": "models",
     "load": "pretrained",
     "preset": "models",
@@ -28,7 +29,17 @@ FROM = {
 }
 """Names that ``fsn`` itself has, and the part each comes from; PyTorch is imported with the first of them."""
 
-__all__ = ["UserError", "__version__", "build", "load", "preset", "presets", "record", "replace"]
+__all__ = [
+    "FrustratedAttention",
+    "UserError",
+    "__version__",
+    "build",
+    "load",
+    "preset",
+    "presets",
+    "record",
+    "replace",
+]
 
 if TYPE_CHECKING:
     from . import data as data
@@ -40,7 +51,7 @@ if TYPE_CHECKING:
     from . import paper as paper
     from . import train as train
     from .models import build, preset, presets
-    from .nn import record, replace
+    from .nn import FrustratedAttention, record, replace
     from .pretrained import load
 else:
 

@@ -61,6 +61,14 @@ def test_tokens_are_those_of_the_source(name: str) -> None:
     assert digest(make()) == expected
 
 
+def test_a_distractor_is_a_key_that_a_filler_repeats() -> None:
+    tokens = np.array([[1, 9, 2, 8, 1, 3, 1, 2]])
+    targets = np.array([[IGNORED] * 6 + [9, 8]])
+    parts = tasks.by_distractor(Split(tokens, targets))
+    assert parts["distractor"].targets.tolist() == [[IGNORED] * 6 + [9, IGNORED]]
+    assert parts["no distractor"].targets.tolist() == [[IGNORED] * 7 + [8]]
+
+
 def test_a_language_row_is_made_of_words_of_its_automaton() -> None:
     split = tasks.language_rows(30, 20, 1000, np.random.default_rng(0))
     assert split.legal is not None
@@ -96,7 +104,7 @@ def test_answers_are_the_models_logits_at_the_queries(name: str) -> None:
     torch.manual_seed(0)
     learner = models.Learner(name, 11, 8, 2, feedforward=True)
     tokens, places = torch.randint(11, (3, 9)), torch.randint(9, (3, 2))
-    whole = learner.model(tokens)
+    whole = learner.logits(learner.states(tokens)) if name == models.LAYER else learner.model(tokens)
     there = whole.gather(1, places[..., None].expand(-1, -1, 11))
     torch.testing.assert_close(learner.answers(tokens, places), there)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .attention import FrustratedAttention
 from .bound import BoundedUpdate, Unbounded
 from .context import PLAIN, Context
 from .coupling import CouplingKernel, FrustratedCoupling
@@ -23,6 +24,7 @@ __all__ = [
     "CoherenceReadout",
     "Context",
     "CouplingKernel",
+    "FrustratedAttention",
     "FrustratedCoupling",
     "Gates",
     "MeanField",

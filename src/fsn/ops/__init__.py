@@ -34,6 +34,7 @@ from .scores import (
     rotary_rates,
     rotate_half,
 )
+from .synchronize import synchronize
 
 __all__ = [
     "FLOOR",
@@ -63,6 +64,7 @@ __all__ = [
     "rotate_half",
     "successor_advance",
     "swiglu",
+    "synchronize",
     "winding_modes",
     "wrap",
 ]

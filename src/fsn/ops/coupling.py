@@ -13,7 +13,8 @@ from .law import FRAMES
 
 
 class Pair(NamedTuple):
-    """Complex coefficients as real pairs: ``re`` and ``im``, each (N, k), or (N, 1) for one value per harmonic.
+    """Complex coefficients as real pairs: ``re`` and ``im``, each (N, k), or (N, 1) for one value per harmonic, or
+    (B, 1, N, k) where sequences have their own (heads).
 
     ``im`` is None for a real kernel.
     """
@@ -98,8 +99,8 @@ def drift(attention: Tensor, w0: Pair | None, w1: Pair | None, frame: str, first
     attention: (B, T, U), rows from position ``first`` on -> (B, T, k) or broadcastable to it
     """
     check_choice("frame", frame, FRAMES)
-    im0 = w0.im.sum(dim=0) if w0 is not None and w0.im is not None else None
-    im1 = w1.im.sum(dim=0) if w1 is not None and w1.im is not None else None
+    im0 = w0.im.sum(dim=-2) if w0 is not None and w0.im is not None else None
+    im1 = w1.im.sum(dim=-2) if w1 is not None and w1.im is not None else None
     if frame == "rest":
         return None if im0 is None else attention.diagonal(first, -2, -1).unsqueeze(-1) * im0
     present = [im for im in (im0, im1) if im is not None]

@@ -32,17 +32,20 @@ def normalise_gate(raw: Tensor) -> Tensor:
     return positive / positive.mean(dim=-1, keepdim=True).clamp(min=FLOOR)
 
 
-def rotary_features(theta: Tensor, gate: Tensor, rates: Tensor, first: int = 0) -> Tensor:
+def rotary_features(theta: Tensor, gate: Tensor, rates: Tensor, first: int | Tensor = 0) -> Tensor:
     """One side of the score's dot product.
 
         g ⊙ [cos(θ_t + ω t), sin(θ_t + ω t)]
 
-    ``first`` is the position of the first row (for a cache that continues a sequence).
+    ``first`` is the position of the first row (for a cache that continues a sequence), or that of every row (B, T).
 
     theta, gate: (B, T, k), rates: (k,) -> (B, T, 2k)
     """
-    positions = torch.arange(first, first + theta.shape[-2], device=theta.device, dtype=rates.dtype)
-    angle = theta + (positions[:, None] * rates).to(theta.dtype)
+    if isinstance(first, Tensor):
+        positions = first.to(rates.dtype)
+    else:
+        positions = torch.arange(first, first + theta.shape[-2], device=theta.device, dtype=rates.dtype)
+    angle = theta + (positions[..., None] * rates).to(theta.dtype)
     return torch.cat((gate * angle.cos(), gate * angle.sin()), dim=-1)
 
 

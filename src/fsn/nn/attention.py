@@ -1,0 +1,216 @@
+"""The attention half as a layer for anybody's network."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import ops
+from ..checks import check
+from ..errors import UserError
+from ..ops.fused import synchronize as fused
+from .coupling import CouplingKernel
+from .gates import Gates
+from .past import Cache, Past
+
+
+class FrustratedAttention(nn.Module):
+    """Frustrated synchronization in place of causal self-attention: x (B, T, d) -> the update (B, T, d).
+
+        attention = fsn.FrustratedAttention(512, heads=8)
+        x = x + attention(norm(x))
+
+    A projection turns x into d phases, k = d / heads for each head; every head has gates, a temperature τ, a coupling
+    kernel and a bound of its own; a projection leads back. Residual and norm are the caller's. Only distances
+    between positions count, and there is no longest sequence.
+
+    ``dropout`` acts on attention weights; what follows it are fields of :class:`fsn.ops.CouplingLaw` with the paper's
+    values, and whether updates are bounded. On a GPU whole sequences without padding, documents or dropout run through
+    kernels, in float32 or in bfloat16 autocast, with memory linear in T; everything else is the reference's.
+    """
+
+    rates: Tensor
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int = 1,
+        harmonics: int = 3,
+        dropout: float = 0.0,
+        *,
+        present: bool = True,
+        delay: bool = True,
+        phases: bool = True,
+        frame: str = "co-rotating",
+        noise: float = 0.05,
+        bounded: bool = True,
+    ) -> None:
+        super().__init__()
+        check(heads >= 1, f"heads is {heads}; take at least 1")
+        check(
+            d_model >= 1 and d_model % heads == 0,
+            f"d_model is {d_model}; it is split over the heads: take a multiple of {heads}",
+        )
+        check(0.0 <= dropout < 1.0, f"dropout is {dropout}; a dropout rate lies in [0, 1)")
+        self.d_model, self.heads, self.dropout = d_model, heads, dropout
+        self.k = d_model // heads
+        self.law = ops.CouplingLaw(harmonics, present, delay, phases, frame, noise)
+        self.to_phases = nn.Linear(d_model, d_model, bias=False)
+        self.gates = nn.ModuleList(Gates(self.k) for _ in range(heads))
+        self.tau = nn.Parameter(torch.full((heads,), math.sqrt(self.k)))
+        self.kernel = CouplingKernel(d_model, self.law)
+        self.alpha = nn.Parameter(torch.full((heads,), 2 * math.pi)) if bounded else None
+        self.from_phases = nn.Linear(d_model, d_model, bias=False)
+        self.register_buffer("rates", ops.rotary_rates(self.k), persistent=False)
+
+    def extra_repr(self) -> str:
+        return f"{self.d_model}, heads={self.heads}, harmonics={self.law.harmonics}, dropout={self.dropout}"
+
+    def new_cache(self) -> Cache:
+        """An empty memory: pass it to every call, with the positions that follow, one or more at a time."""
+        return Cache(1)
+
+    def forward(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The update of every position, from those before it.
+
+        padding_mask (B, T) bool: true for padding, which no other position looks at, and which looks at none.
+        documents (B, T) integers: a packed batch; a position looks only at its own document, a run of equal numbers.
+        Padding inside a document divides it. Both are as exact as separate sequences: positions count from the start
+        of each.
+        cache: what was seen before; x continues it, and is added to it.
+
+        x (B, T, d) -> (B, T, d)
+        """
+        self._check(x, padding_mask, documents, cache)
+        first = 0 if cache is None else cache.length
+        past = None if cache is None else cache.layers[0]
+        marks = _marks(x, padding_mask, documents)
+        apart, positions = _divide(marks, past, first, x)
+        theta = self._heads(self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32)))
+        gate_q, gate_k, gate_v = self._gates(theta)
+        at = first if positions is None else self._per_head(positions)
+        query = ops.rotary_features(theta, gate_q, self.rates, at)
+        keys = ops.rotary_features(theta, gate_k, self.rates, at)
+        w0, w1 = (self._coefficients(pair, x.shape[0]) for pair in (self.kernel.w0, self.kernel.w1))
+        tau, law = self._per_row(self.tau, x.shape[0]), (self.law.harmonics, self.law.frame)
+        drops = self.dropout > 0 and self.training
+        if past is None and apart is None and not drops and fused.serves(theta):
+            pull = fused.synchronize(theta, query, keys, tau, w0, w1, *law)
+        else:
+            fields = None
+            if (
+                past is not None
+            ):  # the last position before had no successor until now: its fields are made again
+                keys = past["keys"].write(first, keys)
+                again = max(first - 1, 0)
+                phases = past["phases"].write(first, theta)[:, again:]
+                fields = past["fields"].write(again, ops.fields(phases, w0, w1, self.law.harmonics))
+            hidden = None if apart is None else self._per_head(apart)
+            attention = ops.causal_softmax(ops.coherence_scores(query, keys, tau), first, hidden)
+            attention = F.dropout(attention, self.dropout, drops)
+            pull = ops.coupling(theta, attention, w0, w1, *law, fields, first)
+        update = gate_v * pull
+        if self.alpha is not None:
+            update = ops.norm_matched_tanh(update, self._per_row(self.alpha, x.shape[0]))
+        if cache is not None:
+            cache.grow(x[..., 0], None)
+        update = update.unflatten(0, (x.shape[0], self.heads)).transpose(1, 2).flatten(2)
+        return self.from_phases(update.to(x.dtype))
+
+    def _heads(self, theta: Tensor) -> Tensor:
+        """(B, T, d) -> (B·H, T, k)"""
+        if self.heads == 1:
+            return theta
+        return theta.unflatten(-1, (self.heads, self.k)).transpose(1, 2).flatten(0, 1)
+
+    def _per_head(self, x: Tensor) -> Tensor:
+        """What all heads of a row share: (B, ...) -> (B·H, ...)"""
+        return x if self.heads == 1 else x.repeat_interleave(self.heads, dim=0)
+
+    def _per_row(self, x: Tensor, batch: int) -> Tensor:
+        """A number of each head: (H,) -> (B·H, 1, 1)"""
+        return x.repeat(batch)[:, None, None]
+
+    def _coefficients(self, pair: ops.Pair | None, batch: int) -> ops.Pair | None:
+        """Each head's own columns: (N, d) -> (B·H, 1, N, k)"""
+        if pair is None or self.heads == 1:
+            return pair
+
+        def split(x: Tensor | None) -> Tensor | None:
+            if x is None:
+                return None
+            own = x.unflatten(-1, (self.heads, self.k)).transpose(0, 1)
+            return own.repeat(batch, 1, 1)[:, None]
+
+        re = split(pair.re)
+        assert re is not None
+        return ops.Pair(re, split(pair.im))
+
+    def _gates(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value gates: theta (B·H, T, k) -> three (B·H, T, k)"""
+        features = ops.phase_features(theta)
+        if self.heads == 1:
+            own: tuple[Tensor, Tensor, Tensor] = self.gates[0](features)
+            return own
+        by_head = features.unflatten(0, (-1, self.heads)).unbind(1)
+        made = [gate(part) for gate, part in zip(self.gates, by_head, strict=True)]
+        query, key, value = (torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*made, strict=True))
+        return query, key, value
+
+    def _check(
+        self, x: Tensor, padding_mask: Tensor | None, documents: Tensor | None, cache: Cache | None
+    ) -> None:
+        """Sentences are made only where there is one to say: to read a shape into one would fix it for a compiler."""
+        if x.dim() != 3 or x.shape[-1] != self.d_model:
+            raise UserError(f"x has shape {tuple(x.shape)}; pass (batch, positions, {self.d_model})")
+        for name, given in (("padding_mask", padding_mask), ("documents", documents)):
+            if given is not None and given.shape != x.shape[:2]:
+                raise UserError(f"{name} has shape {tuple(given.shape)}; make it {tuple(x.shape[:2])}")
+        if padding_mask is not None and padding_mask.dtype != torch.bool:
+            raise UserError(
+                "padding_mask is not bool; pass a mask that is true for padding, e.g. tokens == pad"
+            )
+        if documents is not None and (documents.is_floating_point() or documents.dtype == torch.bool):
+            raise UserError("documents are not integers; pass the number of each position's document")
+        if cache is not None and cache.batch not in (None, x.shape[0]):
+            raise UserError(f"the cache holds {cache.batch} sequences and x {x.shape[0]}; make them equal")
+
+
+def _marks(x: Tensor, padding_mask: Tensor | None, documents: Tensor | None) -> Tensor | None:
+    """What tells neighbours apart: (B, T, 2), the document and whether this is padding; None without either."""
+    if padding_mask is None and documents is None:
+        return None
+    none = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+    padding = none if padding_mask is None else padding_mask.to(torch.int64)
+    return torch.stack((none if documents is None else documents.to(torch.int64), padding), dim=-1)
+
+
+def _divide(
+    marks: Tensor | None, past: Past | None, first: int, x: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Which pairs of positions are apart, and each position's place in its own sequence; None: all are together.
+
+    marks (B, T, 2) -> apart (B, T, first + T), positions (B, T)
+    """
+    if past is not None and (marks is not None or "marks" in past.rows):
+        if marks is None:
+            marks = torch.zeros(*x.shape[:2], 2, dtype=torch.int64, device=x.device)
+        if "marks" not in past.rows and first:
+            past["marks"].write(0, marks.new_zeros(x.shape[0], first, 2))
+        marks = past["marks"].write(first, marks)
+    if marks is None:
+        return None, None
+    begins = F.pad((marks[:, 1:] != marks[:, :-1]).any(-1), (1, 0), value=True) | (marks[..., 1] > 0)
+    own = begins.cumsum(1)
+    place = torch.arange(marks.shape[1], device=marks.device)
+    starts = torch.where(begins, place, 0).cummax(1).values
+    return own[:, first:, None] != own[:, None, :], (place - starts)[:, first:]

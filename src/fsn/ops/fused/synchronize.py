@@ -1,0 +1,201 @@
+"""Scores, softmax and coupling on anybody's tensors: the reference's signature, kernels inside, memory linear in T.
+
+What needs T² work is a custom op, ``fsn::attend``, with a backward op of its own: attention, and the sum of fields
+it gives. A compiler sees one node with known shapes and fuses what stands around it, which is the reference's own code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...checks import check_choice
+from ..coupling import Pair, contract_fields, fields
+from ..law import FRAMES
+from ..scores import FLOOR
+from . import WIDEST, available, compute_dtype
+
+REST, COROTATING = 1, 2
+"""How the kernels know the frame (0: no drift): what ``weight`` is, the diagonal's or the sum of all earlier ones."""
+FEATURES = 32
+"""The score kernel takes so many features at a time."""
+
+
+def serves(theta: Tensor) -> bool:
+    """Whether :func:`synchronize` can run on these phases (B, T, k): a device with kernels, float32, k ≤ 2048."""
+    there = theta.shape[-1] <= WIDEST and _available(theta.device.type, theta.device.index)
+    return there and compute_dtype(theta) is not None
+
+
+@torch.compiler.assume_constant_result
+def _available(kind: str, index: int | None) -> bool:
+    """:func:`available`, asked once while a compiler traces."""
+    return available(torch.device(kind) if index is None else torch.device(kind, index))
+
+
+def synchronize(
+    theta: Tensor,
+    query: Tensor,
+    keys: Tensor,
+    tau: Tensor,
+    w0: Pair | None,
+    w1: Pair | None,
+    harmonics: int,
+    frame: str = "co-rotating",
+    round_scores: bool = True,
+) -> Tensor:
+    """:func:`fsn.ops.synchronize` through kernels, wherever :func:`serves` holds.
+
+    Products run in bfloat16 under that autocast, in float32 otherwise. Attention is never in memory as a whole once
+    T exceeds 2,048, nor kept for the backward pass where it is large.
+
+    theta (B, T, k) float32, query and keys (B, T, 2k), tau broadcastable to (B, T, T) along T, w0 and w1 as in
+    :func:`fsn.ops.fields` -> (B, T, k) float32
+    """
+    check_choice("frame", frame, FRAMES)
+    dtype = compute_dtype(theta)
+    if dtype is None:
+        raise ValueError(f"theta is {theta.dtype}; kernels take float32, with or without bfloat16 autocast")
+    with torch.autocast(theta.device.type, enabled=False):
+        drifting = (w0,) if frame == "rest" else (w0, w1)
+        turning = [w.im.sum(dim=-2) for w in drifting if w is not None and w.im is not None]
+        drift = 0 if not turning else REST if frame == "rest" else COROTATING
+        offered = fields(theta, w0, w1, harmonics)
+        operands = query / tau.clamp(min=FLOOR), keys, offered.flatten(2)
+        total, weight, _, _ = attend(*(x.to(dtype) for x in operands), drift, round_scores)
+        pull = contract_fields(theta, total.float().unflatten(2, offered.shape[2:]))
+        if not drift:
+            return pull
+        constant = weight[..., None] * sum(turning[1:], turning[0])
+        return pull + constant if drift == REST else pull - constant
+
+
+@torch.library.custom_op("fsn::attend", mutates_args=())
+def attend(
+    query: Tensor, keys: Tensor, field: Tensor, drift: int, rounded: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Causal attention of queries over keys, and the sum of fields over strictly earlier positions that it gives.
+
+    query, keys (B, T, 2k) and field (B, T, C), all bfloat16 or all float32 -> total (B, T, C) in their type, the
+    drift's weight (B, T) in float32; for the backward pass the sums of the softmax (4, B·T), and attention (B, TP, TP)
+    where it is small enough to keep (otherwise empty)
+    """
+    from .products import triangle
+    from .scores import attention_chunks
+
+    batch, length, _ = field.shape
+    q, key, values = wide_features(query), wide_features(keys), longer(field)
+    own = torch.empty(4, batch * length, dtype=torch.float32, device=field.device)
+    total = torch.empty_like(values)
+    kept = field.new_empty(kept_shape(batch, values.shape[1], field.dtype.itemsize))
+    for r0, attention in attention_chunks(q, key, one(field), own, batch, length, rounded):
+        triangle(attention, values, total, r0)
+        if kept.numel():
+            kept = attention
+    weight = own[0 if drift == REST else 1].view(batch, length).clone()
+    return total[:, :length].contiguous(), weight, own, kept
+
+
+@torch.library.custom_op("fsn::attend_backward", mutates_args=())
+def attend_backward(
+    dtotal: Tensor, dweight: Tensor, query: Tensor, keys: Tensor, field: Tensor, own: Tensor, kept: Tensor,
+    drift: int, rounded: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """-> the gradients of query, keys and field"""
+    from . import tiles
+    from .products import triangle
+    from .score_gradient import softmax_backward
+    from .scores import attention_chunks
+
+    (batch, length, _), width, dtype = field.shape, query.shape[2], field.dtype
+    q, key, values, dg = wide_features(query), wide_features(keys), longer(field), longer(dtotal)
+    tp, tau = values.shape[1], one(field)
+    queries, keys = q.view(batch, tp, -1), key.view(batch, tp, -1)
+    turn = (-dweight if drift == COROTATING else dweight).flatten().contiguous()
+    if kept.numel():
+        df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
+        ds = softmax_backward(kept, own, dg, values, turn, tau, 0, length, drift)
+        dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
+    else:
+        sums = torch.float32 if tp > tiles.CHUNK else dtype  # chunks add to them
+        dq, dkey = torch.empty_like(queries), torch.empty_like(queries, dtype=sums)
+        df = torch.empty_like(dg, dtype=sums)
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, rounded, True):
+            ds = softmax_backward(attention, own, dg, values, turn, tau, r0, length, drift)
+            triangle(ds, keys, dq, r0)
+            triangle(attention, dg, df, r0, transposed=True)
+            triangle(ds, queries, dkey, r0, transposed=True)
+    dq, dkey = (x[:, :length, :width].to(dtype).contiguous() for x in (dq, dkey))
+    return dq, dkey, df[:, :length].to(dtype).contiguous()
+
+
+@attend.register_fake
+def _(
+    query: Tensor, keys: Tensor, field: Tensor, drift: int, rounded: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from .common import round_up
+    from .tiles import BLOCK
+
+    batch, length, columns = field.shape
+    exact = {"dtype": torch.float32}
+    return (
+        field.new_empty(batch, length, columns),
+        field.new_empty(batch, length, **exact),
+        field.new_empty(4, batch * length, **exact),
+        field.new_empty(kept_shape(batch, round_up(length, BLOCK), field.dtype.itemsize)),
+    )
+
+
+@attend_backward.register_fake
+def _(
+    dtotal: Tensor, dweight: Tensor, query: Tensor, keys: Tensor, field: Tensor, own: Tensor, kept: Tensor,
+    drift: int, rounded: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    dq, dkeys, dfield = (x.new_empty(x.shape) for x in (query, keys, field))
+    return dq, dkeys, dfield
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    query, keys, field, ctx.drift, ctx.rounded = inputs
+    ctx.save_for_backward(query, keys, field, *output[2:])
+
+
+def _backward(ctx: Any, dtotal: Tensor, dweight: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    grads = attend_backward(dtotal, dweight, *ctx.saved_tensors, ctx.drift, ctx.rounded)
+    return *grads, None, None
+
+
+attend.register_autograd(_backward, setup_context=_setup)
+
+
+def kept_shape(batch: int, tp: int, itemsize: int) -> tuple[int, ...]:
+    """Of attention that is kept for the backward pass."""
+    from . import tiles
+
+    small = tp <= tiles.CHUNK and batch * tp * tp * itemsize <= tiles.KEPT_ATTENTION
+    return (batch, tp, tp) if small else (0,)
+
+
+def one(like: Tensor) -> Tensor:
+    """τ, which the queries hold already."""
+    return torch.ones((), dtype=torch.float32, device=like.device)
+
+
+def longer(x: Tensor) -> Tensor:
+    """(B, T, C) -> (B, TP, C), zeros behind each sequence"""
+    from .common import round_up
+    from .tiles import BLOCK
+
+    behind = round_up(x.shape[1], BLOCK) - x.shape[1]
+    return F.pad(x, (0, 0, 0, behind)) if behind else x.contiguous()
+
+
+def wide_features(x: Tensor) -> Tensor:
+    """(B, T, 2k) -> (B·TP, D), zeros behind"""
+    from .common import round_up
+
+    more = round_up(x.shape[2], FEATURES) - x.shape[2]
+    return longer(F.pad(x, (0, more)) if more else x).flatten(0, 1)

@@ -1,0 +1,255 @@
+"""The layer for anybody's network: the model's own attention half, causal, masked, cached, compiled, exported."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import fsn
+from fsn.models import FSN
+from fsn.zoology import Mixer
+from tests.small import small
+
+HEADS = [1, 3]
+
+
+def made(heads: int = 1, width: int = 12, **options: object) -> fsn.FrustratedAttention:
+    """A layer with nothing left at its start, in evaluation mode."""
+    torch.manual_seed(heads)
+    layer = fsn.FrustratedAttention(width, heads, **options).eval()  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return layer
+
+
+def rows(batch: int = 2, length: int = 14, width: int = 12) -> Tensor:
+    torch.manual_seed(7)
+    return torch.randn(batch, length, width)
+
+
+@pytest.mark.parametrize(
+    "family", ["fsn", "fsn-literal", "fsn-nodelay", "fsn-noharmonics", "successor", "fsn-nobound"]
+)
+def test_one_head_between_identities_is_the_models_attention_half(family: str) -> None:
+    model = small(family)
+    assert isinstance(model, FSN)
+    half = next(model.stack)
+    law, k = half.coupling.kernel.law, model.config.k
+    layer = fsn.FrustratedAttention(
+        k, 1, law.harmonics, present=law.present, delay=law.delay, phases=law.phases, frame=law.frame,
+        bounded=model.config.bound == "tanh",
+    ).double()  # fmt: skip
+    with torch.no_grad():
+        layer.to_phases.weight.copy_(torch.eye(k))
+        layer.from_phases.weight.copy_(torch.eye(k))
+        layer.gates[0].load_state_dict(model.gates.state_dict())  # type: ignore[union-attr]
+        layer.kernel.load_state_dict(half.coupling.kernel.state_dict())
+        layer.tau.fill_(model.tau)
+        if layer.alpha is not None:
+            layer.alpha.fill_(half.attention_bound.alpha)  # type: ignore[arg-type]
+    theta = torch.randn(2, 17, k, dtype=torch.float64)
+    expected = half.attention_bound(half.coupling(theta, model.gates, model.tau))
+    assert torch.equal(layer(theta), expected)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_heads_are_layers_of_their_own(heads: int) -> None:
+    """Each head alone, as a layer of one head between the columns of the projections that belong to it."""
+    layer, x = made(heads).double(), rows().double()
+    k = layer.k
+    total = torch.zeros_like(x)
+    for h in range(heads):
+        mine = slice(h * k, (h + 1) * k)
+        alone = fsn.FrustratedAttention(k).double()
+        with torch.no_grad():
+            alone.to_phases.weight.copy_(torch.eye(k))
+            alone.from_phases.weight.copy_(torch.eye(k))
+            alone.gates[0].load_state_dict(layer.gates[h].state_dict())  # type: ignore[union-attr]
+            for name, parameter in alone.kernel.named_parameters():
+                parameter.copy_(getattr(layer.kernel, name)[:, mine])
+            alone.tau.copy_(layer.tau[h : h + 1])
+            assert alone.alpha is not None and layer.alpha is not None
+            alone.alpha.copy_(layer.alpha[h : h + 1])
+        update = alone(x @ layer.to_phases.weight[mine].mT)
+        total = total + update @ layer.from_phases.weight[:, mine].mT
+    torch.testing.assert_close(layer(x), total, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_gradients_in_float32_are_those_of_float64(heads: int) -> None:
+    layer, x = made(heads), rows()
+    wide = made(heads).double()
+    ours, exact = (
+        torch.autograd.grad(form(given).square().sum(), list(form.parameters()))
+        for form, given in ((layer, x), (wide, x.double()))
+    )
+    for a, b in zip(ours, exact, strict=True):
+        assert (a - b).norm() <= 1e-5 * b.norm() + 1e-7
+
+
+def test_gradcheck() -> None:
+    layer = made(2, 4, harmonics=2).double()
+    x = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
+    documents = torch.tensor([[0, 0, 1, 1, 1]])
+    assert torch.autograd.gradcheck(layer, (x,))
+    assert torch.autograd.gradcheck(lambda x: layer(x, documents=documents), (x,))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_nothing_later_reaches_an_earlier_position(heads: int) -> None:
+    layer, x = made(heads), rows()
+    changed = x.clone()
+    changed[:, 6:] += 1.0
+    before, after = layer(x), layer(changed)
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.allclose(before[:, 6], after[:, 6])
+
+
+def separately(layer: fsn.FrustratedAttention, x: Tensor, *cuts: int) -> Tensor:
+    return torch.cat([layer(part) for part in torch.tensor_split(x, cuts, dim=1)], dim=1)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_packed_documents_are_separate_sequences(heads: int) -> None:
+    layer, x = made(heads), rows(length=1200)[:, -14:]
+    documents = torch.tensor([[3] * 5 + [1] * 1 + [3] * 8] * 2)
+    assert (layer(x, documents=documents) - separately(layer, x, 5, 6)).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_padding_in_front_and_behind_changes_nothing(heads: int) -> None:
+    layer, x = made(heads), rows()
+    padding = torch.zeros(2, 14, dtype=torch.bool)
+    padding[0, :6] = True
+    padding[1, 9:] = True
+    found = layer(x, padding_mask=padding)
+    assert (found[0, 6:] - layer(x[:1, 6:])[0]).abs().max() <= 1e-6
+    assert (found[1, :9] - layer(x[1:, :9])[0]).abs().max() <= 1e-6
+    elsewhere = torch.where(padding[..., None], torch.full_like(x, 50.0), x)
+    assert torch.equal(layer(elsewhere, padding_mask=padding)[~padding], found[~padding])
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_cache_read_in_pieces_is_the_whole(heads: int) -> None:
+    layer, x = made(heads), rows()
+    documents = torch.tensor([[0] * 6 + [1] * 8, [0] * 14])
+    padding = torch.zeros(2, 14, dtype=torch.bool)
+    padding[1, :2] = True
+    for marks in ({}, {"documents": documents}, {"documents": documents, "padding_mask": padding}):
+        cache = layer.new_cache()
+        pieces = []
+        for start, end in ((0, 1), (1, 4), (4, 5), (5, 14)):
+            part = {name: mark[:, start:end] for name, mark in marks.items()}
+            pieces.append(layer(x[:, start:end], cache=cache, **part))
+        assert cache.length == 14
+        torch.testing.assert_close(torch.cat(pieces, dim=1), layer(x, **marks), rtol=0, atol=2e-6)
+
+
+def test_marks_that_come_late_and_rows_that_are_taken_twice() -> None:
+    layer, x = made(), rows()
+    documents = torch.tensor([[0] * 5 + [1] * 9] * 2)
+    cache = layer.new_cache()
+    layer(x[:, :5], cache=cache)
+    late = layer(x[:, 5:], cache=cache, documents=documents[:, 5:])
+    torch.testing.assert_close(late, layer(x, documents=documents)[:, 5:], rtol=0, atol=2e-6)
+    cache = layer.new_cache()
+    layer(x[:, :9], cache=cache)
+    cache.reorder(torch.tensor([1, 1, 0]))
+    index = torch.tensor([1, 1, 0])
+    torch.testing.assert_close(layer(x[index, 9:], cache=cache), layer(x)[index, 9:], rtol=0, atol=2e-6)
+
+
+def test_dropout_acts_in_training_alone() -> None:
+    layer, x = made(dropout=0.5), rows()
+    assert torch.equal(layer(x), made()(x))
+    layer.train()
+    assert not torch.allclose(layer(x), layer(x))
+    assert torch.equal(layer(x)[:, 0], torch.zeros(2, 12))  # the first has nobody to be pulled by
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_traced_in_one_piece(heads: int) -> None:
+    layer, x = made(heads), rows()
+    documents = torch.tensor([[0] * 6 + [1] * 8] * 2)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), layer(x))
+    torch.testing.assert_close(compiled(x, documents=documents), layer(x, documents=documents))
+
+
+@pytest.mark.slow
+def test_compiled_in_one_piece() -> None:
+    layer, x = made(2), rows()
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True)
+    found, expected = (
+        [out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))]
+        for out in (compiled(x), layer(x))
+    )
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_exported_for_any_batch_and_length() -> None:
+    layer, x = made(2), rows()
+    sizes = {0: torch.export.Dim("B", max=64), 1: torch.export.Dim("T", min=3, max=512)}
+    program = torch.export.export(layer, (x,), dynamic_shapes={"x": sizes}).module()
+    for given in (x, rows(3, 33)):
+        torch.testing.assert_close(program(given), layer(given))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_bfloat16_autocast(heads: int) -> None:
+    layer, x = made(heads), rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x)
+    assert out.dtype == torch.bfloat16
+    exact = layer(x)
+    assert (out - exact).norm() <= 0.03 * exact.norm()
+    out.float().square().sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad is not None and parameter.grad.dtype == torch.float32
+        assert parameter.grad.isfinite().all()
+
+
+def test_wrong_arguments_are_one_sentence() -> None:
+    with pytest.raises(fsn.UserError, match="multiple of 5"):
+        fsn.FrustratedAttention(12, 5)
+    with pytest.raises(fsn.UserError, match="frame"):
+        fsn.FrustratedAttention(12, frame="moving")
+    layer, x = made(), rows()
+    with pytest.raises(fsn.UserError, match=r"pass \(batch, positions, 12\)"):
+        layer(x[0])
+    with pytest.raises(fsn.UserError, match=r"make it \(2, 14\)"):
+        layer(x, padding_mask=torch.zeros(2, 3, dtype=torch.bool))
+    with pytest.raises(fsn.UserError, match="true for padding"):
+        layer(x, padding_mask=torch.zeros(2, 14))
+    with pytest.raises(fsn.UserError, match="integers"):
+        layer(x, documents=torch.zeros(2, 14))
+    cache = layer.new_cache()
+    layer(x, cache=cache)
+    with pytest.raises(fsn.UserError, match="2 sequences and x 1"):
+        layer(x[:1], cache=cache)
+
+
+def test_zoology_builds_it_by_import_path() -> None:
+    mixer = Mixer(d_model=12, layer_idx=1, heads=2)
+    assert mixer(rows()).shape == (2, 14, 12)
+    per_position = 2 * 12 + 12 + 2 * 3 * 12  # keys, phases, fields of three harmonics
+    assert mixer.state_size(sequence_length=20) == 20 * per_position
+
+
+def test_the_example_trains() -> None:
+    path = Path(__file__).parents[2] / "examples" / "own_network.py"
+    assert len(path.read_text("utf-8").splitlines()) < 40
+    spec = importlib.util.spec_from_file_location("own_network", path)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    losses = example.main(steps=25, device="cpu")
+    assert losses[-1] < 0.6 * losses[0]

@@ -1,0 +1,158 @@
+"""Scores, softmax and coupling as a custom op: value and every gradient against float64, and what a compiler sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ops.fused.interpreter import shared
+
+CASES: list[dict[str, Any]] = [
+    {"length": 40, "k": 9, "N": 3},
+    {"length": 40, "k": 9, "N": 3, "frame": "rest"},
+    {"length": 21, "k": 16, "N": 2, "real": True, "heads": True},
+    {"length": 150, "k": 5, "N": 4, "chunk": 64},
+]
+LIMIT = {"float32": 1e-5, "bfloat16": 0.03}
+
+
+def errors(
+    length: int, k: int, N: int, dtype: str = "float32", frame: str = "co-rotating", real: bool = False,
+    heads: bool = False, device: str = "cpu", **limits: int,
+) -> dict[str, float]:  # fmt: skip
+    """Relative errors of the update and of every gradient, by name. ``heads``: each sequence has its own kernel."""
+    import torch
+
+    from fsn import ops
+    from fsn.ops.fused import synchronize as fused
+    from tests.ops.fused.inputs import limited
+
+    batch = 2
+    shape = (batch, 1, N, k) if heads else (N, k)
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"theta": (batch, length, k), "query": (batch, length, 2 * k), "keys": (batch, length, 2 * k)}
+    sizes |= {"w0": shape, "im0": shape, "w1": shape, "im1": shape}
+    drawn = {name: torch.randn(size, generator=draw, dtype=torch.float64) for name, size in sizes.items()}
+    drawn["tau"] = torch.full((batch, 1, 1) if heads else (), 1.7, dtype=torch.float64)
+    if real:
+        del drawn["im0"], drawn["im1"]
+    arriving = torch.randn(batch, length, k, generator=draw, dtype=torch.float64)
+
+    def run(function: Any, kind: torch.dtype) -> dict[str, torch.Tensor]:
+        x = {name: value.to(device, kind).requires_grad_() for name, value in drawn.items()}
+        w0, w1 = ops.Pair(x["w0"], x.get("im0")), ops.Pair(x["w1"], x.get("im1"))
+        out = function(x["theta"], x["query"], x["keys"], x["tau"], w0, w1, N, frame, False)
+        grads = torch.autograd.grad((out * arriving.to(device, kind)).sum(), list(x.values()))
+        return {"update": out.detach(), **dict(zip(x, grads, strict=True))}
+
+    exact = run(ops.synchronize, torch.float64)
+    with limited(**limits), torch.autocast(device, torch.bfloat16, enabled=dtype == "bfloat16"):
+        found = run(fused.synchronize, torch.float32)
+    drawn["tau"] = drawn["tau"].expand(batch, length, 1).clone()
+    scale = {name: value.norm() for name, value in exact.items()}
+    scale["tau"] = run(ops.synchronize, torch.float64)["tau"].abs().sum()  # a sum over tokens of both signs
+    return {name: float((found[name] - exact[name]).norm() / scale[name]) for name in exact}
+
+
+def compiled(heads: int) -> dict[str, float]:
+    """The layer traced in one piece with the op inside, against the layer as it is: how far value and gradients are."""
+    import torch
+
+    import fsn
+
+    torch.manual_seed(0)
+    layer = fsn.FrustratedAttention(12, heads)
+    x = torch.randn(2, 20, 12)
+    targets: list[str] = []
+
+    def note(graph: Any, inputs: Any) -> Any:
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph.forward
+
+    torch.compile(layer, fullgraph=True, backend=note)(x)
+    torch._dynamo.reset()
+    found = []
+    for form in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        out = form(x)
+        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
+    far = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True))
+    return {"ops in the graph": sum("attend" in target for target in targets), "difference": far}
+
+
+def checked() -> dict[str, str]:
+    """What torch.library's own check says of the op: schema, shapes of the fake form, autograd."""
+    import torch
+
+    from fsn.ops.fused.synchronize import attend
+
+    args = [torch.randn(size, requires_grad=True) for size in ((2, 20, 12), (2, 20, 12), (2, 20, 36))]
+    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
+    return torch.library.opcheck(attend, (*args, 2, True), test_utils=tests)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_update_and_gradients_in_the_interpreter(case: dict[str, Any], dtype: str) -> None:
+    found = shared()("tests.ops.fused.test_synchronize:errors", dtype=dtype, **case)
+    assert max(found.values()) < LIMIT[dtype], found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "case", [*CASES, {"length": 300, "k": 64, "N": 3}, {"length": 2500, "k": 32, "N": 3}], ids=str
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_update_and_gradients_on_a_gpu(case: dict[str, Any], dtype: str) -> None:
+    found = errors(device="cuda", dtype=dtype, **case)
+    assert max(found.values()) < LIMIT[dtype], found
+
+
+@pytest.mark.slow
+def test_a_compiler_sees_through() -> None:
+    assert shared()("tests.ops.fused.test_synchronize:compiled", heads=2) == {
+        "ops in the graph": 1,
+        "difference": 0.0,
+    }
+
+
+def test_the_op_passes_the_check_of_torch_library() -> None:
+    assert set(shared()("tests.ops.fused.test_synchronize:checked").values()) == {"SUCCESS"}
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_compiled_layer_on_a_gpu(dtype: str) -> None:
+    import torch
+
+    import fsn
+
+    torch.manual_seed(0)
+    layer = fsn.FrustratedAttention(64, 2).cuda()
+    x = torch.randn(2, 130, 64, device="cuda")
+    found = []
+    for form in (layer, torch.compile(layer, fullgraph=True)):
+        with torch.autocast("cuda", torch.bfloat16, enabled=dtype == "bfloat16"):
+            out = form(x).float()
+        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
+    for a, b in zip(*found, strict=True):
+        assert (a - b).norm() <= LIMIT[dtype] * a.norm() + 1e-6
+
+
+@pytest.mark.gpu
+def test_memory_grows_with_the_length_not_with_its_square() -> None:
+    import torch
+
+    import fsn
+
+    layer = fsn.FrustratedAttention(64).cuda()
+    peaks = []
+    for length in (8192, 16384):
+        x = torch.randn(1, length, 64, device="cuda", requires_grad=True)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with torch.autocast("cuda", torch.bfloat16):
+            layer(x).float().square().sum().backward()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert peaks[1] < 2.3 * peaks[0]
