@@ -174,6 +174,15 @@ class Corpus:
             return None
         return len(getattr(self, split)) / self.n_bytes[SPLITS.index(split)]
 
+    def document_end(self, separate: bool) -> int | None:
+        """For :class:`Windows`: the token in front of each document if they are to be kept apart, else None."""
+        if separate and self.end is None:
+            raise UserError(
+                f"{self.name} is one text: documents that can be kept apart come from JSONL or Parquet "
+                "(--text-column), or from token files with --tokenizer"
+            )
+        return self.end if separate else None
+
     def record(self) -> dict[str, Any]:
         """What a run's config keeps: enough to find the text again and to know that it is the same."""
         return {"name": self.name, "sha256": self.sha256, **self.encoding.record(), **self.reading.record()}

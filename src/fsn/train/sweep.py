@@ -70,7 +70,7 @@ class Job:
             if isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             elif isinstance(value, tuple):
-                words += [f"--{flag}", *map(str, value)]
+                words += [word for part in value for word in (f"--{flag}", str(part))]
             else:
                 words += [f"--{flag}", str(value)]
         if self.begin_with is not None:
