@@ -250,11 +250,13 @@ def from_record(record: Mapping[str, Any], folder: Path) -> Encoding:
 # -- tokenizers by path or name ----------------------------------------------------------------------------------------
 
 
-def load_tokenizer(name: str) -> Subwords:
-    """A tokenizer by the path of a ``tokenizer.json``, of a folder saved by transformers, or by its name on a hub."""
+def load_tokenizer(name: str, end: int | None = None) -> Subwords:
+    """A tokenizer by the path of a ``tokenizer.json``, of a folder saved by transformers, or by its name on a hub.
+
+    ``end`` is its token for the end of a text, for a file that does not say it."""
     path = user_path(name)
     if path.is_file():
-        return Subwords(_from_json(read_file(path), path))
+        return Subwords(_from_json(read_file(path), path), end)
     if (path / TOKENIZER_FILE).is_file():
         tokenizer = _from_json(read_file(path / TOKENIZER_FILE), path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
