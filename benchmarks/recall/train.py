@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fsn.train.environment import environment
 from torch import Tensor
 
 from benchmarks.recall.models import Learner
 from benchmarks.recall.tasks import IGNORED, Split, Task
 from fsn.io import atomic_file, write_text_atomic
-from fsn.train.environment import environment
 from fsn.train.world import World
 
 WARM = 3

@@ -24,7 +24,15 @@ from .. import data
 from ..data import epoch_order
 from ..errors import UserError
 from ..io import write_text_atomic, writing
-from ..models import Config, build_from_config, config_from_dict, config_to_dict, preset_with
+from ..models import (
+    Config,
+    body_parameters,
+    build_from_config,
+    check_size,
+    config_from_dict,
+    config_to_dict,
+    preset_with,
+)
 from ..progress import Bar, count, duration
 from .checkpoint import NonFinite
 from .evaluate import Evaluation, EvaluationStopped, evaluate
@@ -100,6 +108,7 @@ def train(
         if source is not None:
             text = text.within(source.encoding)
         config = _model_config(model, text.vocab_size, dict(overrides or {}))
+        check_size(config)
         if source is not None:
             source.check(config)
         asked = {
@@ -345,8 +354,10 @@ class Training:
             f"run       {self.folder.path}: "
             + (f"goes on at step {s.step:,} of {self.total:,}" if self.resumed else "new")
         )
+        body = body_parameters(config_from_dict(self.config["model"]))
         say(
-            f"model     {self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, seed {r.seed}"
+            f"model     {self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, "
+            f"{body:,} of them in the layers, seed {r.seed}"
         )
         if self.source is not None:
             say(f"{'began ' if self.resumed else 'begins'}    with {self.source.about}")
