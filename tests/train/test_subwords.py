@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fsn.cli import main
 from fsn.data import Alphabet, Reading, Subwords
 from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
+from fsn.train.sweep import read_sweep
 from tests.data.subwords import byte_pairs, documents
 
 SMALL = {"k": 16, "layers": 2, "dropout": 0.1}
@@ -186,3 +188,22 @@ def test_mistakes_are_told_before_work_begins(
     other.repeat(200).numpy().astype(np.uint16).tofile(tmp_path / "ids.bin")
     tokens = ["--corpus", str(tmp_path / "ids.bin"), "--token-dtype", "uint16"]
     assert "but there are only" in fails(*tokens, "--tokenizer", str(tmp_path / "tokenizer.json"))
+
+
+def test_a_sweep_over_tokenizers(rows: Path, tmp_path: Path) -> None:
+    byte_pairs(vocab_size=290).save(str(tmp_path / "small.json"))
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"out: {tmp_path / 'runs'}\n"
+        f"defaults: {{preset: fsn-1m, corpus: '{rows}', text_column: body, length: 32, max_steps: 1, epochs: 1,"
+        " batch_size: 32, model: {k: 8, layers: 1}}\n"
+        f"grid: {{tokenizer: ['{tmp_path / 'tokenizer.json'}', '{tmp_path / 'small.json'}']}}\n"
+        "runs: [{name: bytes}]\n"
+    )
+    jobs = read_sweep(file)
+    assert [job.name for job in jobs] == ["tokenizertokenizer.json", "tokenizersmall.json", "bytes"]
+    for job in jobs:
+        main(["train", *job.arguments(), "--device", "cpu"])
+        assert job.state() == "finished"
+    other = dataclasses.replace(jobs[0], reading=jobs[1].reading)
+    assert other.state() == dataclasses.replace(jobs[0], reading=jobs[2].reading).state() == "other settings"
