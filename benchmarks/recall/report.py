@@ -167,7 +167,7 @@ def markdown(found: list[Row], cells: list[dict[str, Any]], left_out: list[str])
 
 def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path]:
     """One task: accuracy against steps. Several: accuracy by task. A panel for each number of layers."""
-    from fsn.measure.plots.style import MARKERS, colours, legend, new_figure, save, styled
+    from fsn.measure.style import MARKERS, colours, legend, new_figure, save_figure, styled
 
     depths = sorted({row.layers for row in found})
     models = list(dict.fromkeys(row.model for row in found))
@@ -209,7 +209,7 @@ def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path
         else:
             last.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=6)
         legend(grid.flat[0], loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def write(folder: Path, left_out: list[str]) -> list[Path]:

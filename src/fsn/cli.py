@@ -15,7 +15,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from .errors import UserError
 from .text import printable
@@ -210,16 +210,23 @@ def sentence_of(event: Any) -> str:
     return ""
 
 
-def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
+def models(
+    vocab_size: int = 205,
+    sizes: tuple[str, ...] = ("1m",),
+    match: Literal["paper", "total", "body"] = "paper",
+) -> None:
     """List the model family with the parameter counts it has here, and the paper's where it gives one.
 
     For example:
       fsn models --sizes 1m 2m 4m 8m
       fsn models --vocab-size 97
+      fsn models --vocab-size 32000 --match body      (then fsn train ... --model match=body)
 
     Args:
-        vocab_size: How many symbols: 205 for enwik8, 97 for the code corpora.
+        vocab_size: How many symbols: 205 for enwik8, 97 for the code corpora, more for subwords.
         sizes: Which sizes: 1m (the default), 2m, 4m, 8m.
+        match: What is alike in models of one size: paper (the FSN's width is pinned, the transformer has its total),
+            total (all parameters of both), body (the layers, without embedding and readout).
     """
     from rich.console import Console
     from rich.table import Table
@@ -230,14 +237,17 @@ def models(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> None:
     for size in sizes:
         if size not in TARGETS:
             raise UserError(f"there is no size {size!r}; the sizes are {', '.join(TARGETS)}")
-    table = Table(title=f"The family at {vocab_size} symbols")
-    for heading in ("preset", "width", "parameters", "paper"):
+    matched = {"paper": "widths as in the paper", "total": "total matched", "body": "layers matched"}[match]
+    table = Table(title=f"The family at {vocab_size} symbols, {matched}")
+    stated = {f"{family}-{size}": n for (family, size, v), n in parameter_totals().items() if v == vocab_size}
+    last = "paper" if stated else "in layers"
+    for heading in ("preset", "width", "parameters", last):
         table.add_column(heading, justify="left" if heading == "preset" else "right", no_wrap=True)
     table.add_column("what it is")
-    stated = {f"{family}-{size}": n for (family, size, v), n in parameter_totals().items() if v == vocab_size}
-    for row in family_table(vocab_size, sizes):
+    for row in family_table(vocab_size, sizes, match):
         paper = f"{stated[row.name]:,}" if row.name in stated else ""
-        table.add_row(row.name, str(row.width), f"{row.parameters:,}", paper, row.about)
+        shown = paper if stated else f"{row.body:,}"
+        table.add_row(row.name, str(row.width), f"{row.parameters:,}", shown, row.about)
     Console().print(table)
 
 

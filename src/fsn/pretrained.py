@@ -19,7 +19,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .data import Alphabet
+from .data import Alphabet, Encoding, load_tokenizer
+from .data.encoding import TOKENIZER_FILE
 from .errors import UserError
 from .io import write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
@@ -62,7 +63,7 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
 def load_trained(run: Run, device: str | torch.device = "cpu") -> LanguageModel:
     """The best weights of a run, and its symbols."""
     model = run.load_model("best", device)
-    model.tokenizer, model.window = run.alphabet, run.recipe.length
+    model.tokenizer, model.window = run.encoding, run.recipe.length
     return model
 
 
@@ -70,12 +71,19 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
     """A model from ``config.json`` and ``model.safetensors``, without transformers."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        kind, architecture, symbols = (config.get(x) for x in ("model_type", "architecture", "symbols"))
-        if kind != "fsn" or not isinstance(architecture, dict) or not isinstance(symbols, str):
+        kind, architecture, symbols, end = (
+            config.get(x) for x in ("model_type", "architecture", "symbols", "end")
+        )
+        known = isinstance(symbols, str) if end is None else type(end) is int
+        if kind != "fsn" or not isinstance(architecture, dict) or not known:
             raise UserError(
                 f"{folder} is not a model of this version of fsn; write it again with `fsn export`"
             )
-        tokenizer = Alphabet(bytes.fromhex(symbols))
+        tokenizer: Encoding
+        if end is None:
+            tokenizer = Alphabet(bytes.fromhex(symbols))
+        else:
+            tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE), end)
         weights = safetensors.torch.load((folder / "model.safetensors").read_bytes())
     except (OSError, ValueError, AttributeError, SafetensorError) as error:
         raise UserError(f"{folder} cannot be read ({error}); write it again with `fsn export`") from None
@@ -103,7 +111,9 @@ def download(name: str) -> Path:
             "pip install 'fsn[hub]'"
         ) from None
     try:
-        return Path(snapshot_download(name, allow_patterns=["config.json", "model.safetensors"]))
+        return Path(
+            snapshot_download(name, allow_patterns=["config.json", "model.safetensors", TOKENIZER_FILE])
+        )
     except Exception as error:  # the network, the name, rights: the library has many ways to say no
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(

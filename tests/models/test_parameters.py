@@ -10,9 +10,12 @@ import fsn
 from fsn import UserError
 from fsn.models import (
     FAMILIES,
+    MATCHES,
     Config,
     FSNConfig,
     TransformerConfig,
+    body_parameters,
+    build_from_config,
     count_parameters,
     family_table,
     match_width,
@@ -213,3 +216,41 @@ def test_the_family_table_holds_the_totals() -> None:
     assert rows["transformer-8m"].parameters == 8_085_645
     assert rows["transformer-8m"].width == 352 and rows["fsn-2m"].width == 246
     assert all(row.about for row in rows.values())
+
+
+def test_many_symbols_can_be_matched_by_body_or_by_total() -> None:
+    """At 32,000 symbols embedding and readout outweigh the layers, and the paper's way makes unlike pairs."""
+    symbols, names = 32_000, ("fsn-1m", "transformer-1m")
+    paper = [preset(name, symbols) for name in names]
+    assert paper[0].k == 176 and paper[1].width == 16  # type: ignore[union-attr]
+    body = [preset(name, symbols, match="body") for name in names]
+    assert body[0].k == 176 and body[1].width == 120  # type: ignore[union-attr]
+    small = [preset(name, 205) for name in names]
+    assert [body_parameters(c) for c in body] == [body_parameters(c) for c in small]
+    for config in (preset(name, symbols, match="total") for name in names):
+        assert abs(count_parameters(config) - 1_000_000) < 200_000
+    assert preset("fsn-1m", symbols, match="total", k=8).k == 8  # type: ignore[union-attr]
+    for name in names:
+        for match in MATCHES:
+            if name == "transformer-1m" or match != "total":
+                assert preset(name, 205, match=match) == preset(name, 205)
+    with pytest.raises(UserError, match="no width comes near 1,000,000 parameters"):
+        preset("fsn-1m", 2_000_000, match="total")
+    with pytest.raises(UserError, match="match is 'width'; choose one of paper, total, body"):
+        preset("fsn-1m", 205, match="width")
+
+
+@pytest.mark.parametrize("family", ["fsn", "fsn-dissolved", "transformer"])
+def test_the_body_is_what_does_not_grow_with_the_symbols(family: str) -> None:
+    config = preset(f"{family}-1m", 205)
+    model = build_from_config(config)
+    rest = sum(p.numel() for p in model.parameters() if 205 in p.shape)
+    assert body_parameters(config) == model.parameter_count() - rest
+
+
+@pytest.mark.parametrize(
+    "fields", [{"k": 100_000_000}, {"layers": 100_000_000}, {"hidden": 10**12}, {"harmonics": 10**12}]
+)
+def test_a_model_that_no_machine_can_hold_is_refused_at_once(fields: dict[str, int]) -> None:
+    with pytest.raises(UserError, match=r"make it smaller|take at most 10,000"):
+        fsn.build("fsn-1m", 205, **fields)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fsn.data.encoding import ByteStream, Encoding
 from fsn.errors import UserError
 
 #: The alphabet of the code corpora: tab, newline and the 95 printable ASCII characters, 97 in all.
@@ -61,7 +64,7 @@ def normalise_code(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Alphabet:
+class Alphabet(Encoding):
     """The symbols of a corpus: distinct byte values in rising order; a token is an index into them.
 
     This is all that is needed to speak to a trained model, without the corpus it was trained on:
@@ -111,15 +114,22 @@ class Alphabet:
 
     def decode_bytes(self, tokens: Tensor) -> bytes:
         """Tokens -> the bytes they stand for."""
-        flat = tokens.detach().reshape(-1).cpu()
-        if flat.numel() and (int(flat.min()) < 0 or int(flat.max()) >= len(self)):
-            raise UserError(f"a token must lie between 0 and {len(self) - 1} in this corpus")
         inverse = self.symbols + bytes(256 - len(self))
-        return flat.to(torch.uint8).numpy().tobytes().translate(inverse)
+        return self.check_tokens(tokens).to(torch.uint8).numpy().tobytes().translate(inverse)
 
     def decode(self, tokens: Tensor) -> str:
         """Tokens -> text. Bytes that are not UTF-8 show as U+FFFD: a window may cut a character in two."""
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")
+
+    def record(self) -> dict[str, Any]:
+        return {"symbols": self.symbols.hex()}
+
+    def start(self) -> Tensor:
+        """A line end, or the first symbol."""
+        return self.encode(b"\n" if b"\n" in self.symbols else self.symbols[:1]).long()
+
+    def streamed(self) -> Callable[[int | None], str]:
+        return ByteStream(self.symbols)
 
 
 def _to_bytes(text: str) -> bytes:

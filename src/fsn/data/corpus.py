@@ -4,32 +4,75 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from fsn.checks import check_types
 from fsn.data.alphabet import Alphabet
+from fsn.data.encoding import Encoding, Subwords, as_text, token_type
 from fsn.errors import UserError
+from fsn.text import printable
+
+Split = Literal["train", "valid", "test"]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+LOOK = 100_000
+"""Characters on which a tokenizer shows whether it gives a text back."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file becomes tokens, where it is not simply a text whose bytes are the symbols."""
+
+    tokenizer: str | None = None
+    """Subwords instead of bytes: the path of a tokenizer.json, of a folder that transformers saved, or a hub's name."""
+    text_column: str | None = None
+    """JSONL and Parquet: the column with the text. Each row is a document."""
+    token_dtype: Literal["uint16", "uint32"] | None = None
+    """Token files (.bin): the type of their numbers; nanoGPT writes uint16."""
+    vocab_size: int | None = None
+    """Token files (.bin, .npy): how many tokens there are. A tokenizer says it too."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "corpus: ")
+
+    def record(self) -> dict[str, Any]:
+        """What a run's config keeps of it. The tokenizer itself is kept in the run folder."""
+        kept = {"text_column": self.text_column, "token_dtype": self.token_dtype}
+        return {name: value for name, value in kept.items() if value is not None}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Reading:
+        return Reading(text_column=record.get("text_column"), token_dtype=record.get("token_dtype"))
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """A text ready for training.
 
-    ``train``, ``valid`` and ``test`` are ``uint8`` tensors of tokens: the first 90 %, the next 5 % and the
-    last 5 % of the text, in its own order. One byte a symbol means that 10^8 symbols are 100 MB, small
-    enough to live on the device whole. ``sha256`` is that of the text as bytes and pins the corpus for
-    good.
+    ``train``, ``valid`` and ``test`` are tensors of tokens: the first 90 %, the next 5 % and the last 5 % of the
+    text, in its own order. One byte a symbol means that 10^8 symbols are 100 MB, small enough to live on the
+    device whole. ``sha256`` is that of the text as bytes and pins the corpus for good.
     """
 
     name: str
-    alphabet: Alphabet
+    encoding: Encoding
     sha256: str
     train: Tensor
     valid: Tensor
     test: Tensor
     left_out: str = field(default="", kw_only=True)
-    """A sentence on the files of a folder that are not text, where there are any."""
+    """A sentence on what is not text and was left out, where there is any."""
+    n_bytes: tuple[int, int, int] | None = field(default=None, kw_only=True)
+    """Bytes of text in the three parts, where they are known and the tokens give the text back."""
+    end: int | None = field(default=None, kw_only=True)
+    """The token in front of each document, where the text is made of documents."""
+    reading: Reading = field(default=Reading(), kw_only=True)
 
     @staticmethod
     def from_bytes(name: str, raw: bytes | bytearray, symbols: bytes | None = None) -> Corpus:
@@ -38,17 +81,78 @@ class Corpus:
         if not raw:
             raise UserError(f"the corpus {name} is empty: choose a text with something in it")
         alphabet = Alphabet.of(raw) if symbols is None else Alphabet(symbols)
-        tokens = alphabet.encode(raw)
-        n = len(tokens)
-        first, second = n * 90 // 100, n * 95 // 100
-        return Corpus(
-            name=name,
-            alphabet=alphabet,
-            sha256=hashlib.sha256(raw).hexdigest(),
-            train=tokens[:first],
-            valid=tokens[first:second],
-            test=tokens[second:],
+        first, second = cuts(len(raw))
+        parts = [alphabet.encode(part) for part in (raw[:first], raw[first:second], raw[second:])]
+        return Corpus(name, alphabet, hashlib.sha256(raw).hexdigest(), *parts)
+
+    def in_subwords(self, encoding: Subwords) -> Corpus:
+        """The same text in the tokens of a tokenizer, cut at the same bytes (or the character that begins there)."""
+        raw = b"".join(self.alphabet.decode_bytes(getattr(self, split)) for split in SPLITS)
+        texts, starts = [], [0, *cuts(len(raw)), len(raw)]
+        for i in (1, 2):
+            while starts[i] < len(raw) and raw[starts[i]] & 0xC0 == 0x80:  # within a character
+                starts[i] += 1
+        raw = raw[: len(raw) - _unfinished(raw)]
+        for low, high in pairwise(starts):
+            texts.append(as_text(raw[low:high], self.name, low))
+        parts = [
+            torch.from_numpy(encoding.encode_all([text], f"{printable(self.name)}, characters"))
+            for text in texts
+        ]
+        return dataclasses.replace(
+            self,
+            encoding=encoding,
+            train=parts[0],
+            valid=parts[1],
+            test=parts[2],
+            n_bytes=_lengths(texts) if encoding.gives_back(texts[0][:LOOK]) else None,
         )
+
+    @staticmethod
+    def from_documents(name: str, documents: Sequence[str], encoding: Subwords | None = None) -> Corpus:
+        """Documents one after the other, the end token in front of each and behind the last.
+
+        A document belongs to the part in which it begins, measured in bytes. The end token is the tokenizer's, or the
+        zero byte where the symbols are bytes. It begins a document: whatever comes before is another text.
+        """
+        texts = [document for document in documents if document]
+        if not texts:
+            raise UserError(f"the corpus {name} has no document with text in it: choose another")
+        raw = [_as_bytes(text, i) for i, text in enumerate(texts)]
+        ends = np.cumsum([len(part) for part in raw])
+        first, second = (int(np.searchsorted(ends, ends[-1] * share // 100, "right")) for share in (90, 95))
+        groups = [slice(0, first), slice(first, second), slice(second, None)]
+        whole = b"\0" + b"\0".join(raw) + b"\0"
+        if encoding is None:
+            if any(b"\0" in part for part in raw):
+                raise UserError(f"a document of {name} holds a zero byte, which ends documents: remove it")
+            alphabet: Encoding = Alphabet.of(whole)
+            parts = [
+                alphabet.encode(b"\0" + b"".join(part + b"\0" for part in raw[group])) for group in groups
+            ]
+            end = 0
+        else:
+            alphabet, end = encoding, encoding.end
+            parts = [_packed(encoding, texts[group], f"{printable(name)}, documents") for group in groups]
+        counted = encoding is None or encoding.gives_back(texts[0][:LOOK])
+        n_bytes = [sum(map(len, raw[group])) for group in groups]
+        return Corpus(
+            name,
+            alphabet,
+            hashlib.sha256(whole).hexdigest(),
+            *parts,
+            n_bytes=(n_bytes[0], n_bytes[1], n_bytes[2]) if counted else None,
+            end=end,
+        )
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """The byte symbols, for what needs them."""
+        if not isinstance(self.encoding, Alphabet):
+            raise UserError(
+                f"the corpus {self.name} is made of subwords; this needs one whose symbols are bytes"
+            )
+        return self.encoding
 
     @property
     def symbols(self) -> bytes:
@@ -57,35 +161,103 @@ class Corpus:
 
     @property
     def vocab_size(self) -> int:
-        return len(self.alphabet)
+        return len(self.encoding)
 
-    def within(self, alphabet: Alphabet) -> Corpus:
+    def tokens_per_byte(self, split: Split) -> float | None:
+        """bits per token × this = bits per byte; None where the bytes are not known. 1 where tokens are bytes.
+
+        The end tokens of documents count as tokens and not as bytes: to say where a text ends costs bits too.
+        """
+        if isinstance(self.encoding, Alphabet) and self.end is None:
+            return 1.0
+        if self.n_bytes is None or not self.n_bytes[SPLITS.index(split)]:
+            return None
+        return len(getattr(self, split)) / self.n_bytes[SPLITS.index(split)]
+
+    def document_end(self, separate: bool) -> int | None:
+        """For :class:`Windows`: the token in front of each document if they are to be kept apart, else None."""
+        if separate and self.end is None:
+            raise UserError(
+                f"{self.name} is one text: documents that can be kept apart come from JSONL or Parquet "
+                "(--text-column), or from token files with --tokenizer"
+            )
+        return self.end if separate else None
+
+    def record(self) -> dict[str, Any]:
+        """What a run's config keeps: enough to find the text again and to know that it is the same."""
+        return {"name": self.name, "sha256": self.sha256, **self.encoding.record(), **self.reading.record()}
+
+    def within(self, encoding: Encoding) -> Corpus:
         """The same text in the tokens of another alphabet, which must have all its symbols."""
-        if alphabet == self.alphabet:
+        if encoding == self.encoding:
             return self
-        foreign = sorted(set(self.symbols) - set(alphabet.symbols))
+        if not isinstance(encoding, Alphabet) or not isinstance(self.encoding, Alphabet):
+            raise UserError(
+                f"the corpus {self.name} was read with another tokenizer than the model's: give --tokenizer with the "
+                f"one it was trained with ({self.vocab_size} tokens here, {len(encoding)} there)"
+            )
+        foreign = sorted(set(self.symbols) - set(encoding.symbols))
         if foreign:
             raise UserError(
                 f"{len(foreign)} of the {self.vocab_size} symbols of the corpus {self.name} are not among the "
-                f"{len(alphabet)} that the model knows, for example {bytes(foreign[:1])!r}: leave them out of the text"
+                f"{len(encoding)} that the model knows, for example {bytes(foreign[:1])!r}: leave them out of the text"
             )
-        table = alphabet.encode(self.symbols)
+        table = encoding.encode(self.symbols)
         train, valid, test = (table[part.long()] for part in (self.train, self.valid, self.test))
-        return dataclasses.replace(self, alphabet=alphabet, train=train, valid=valid, test=test)
+        end = None if self.end is None else int(table[self.end])
+        return dataclasses.replace(self, encoding=encoding, train=train, valid=valid, test=test, end=end)
 
     def __len__(self) -> int:
         return len(self.train) + len(self.valid) + len(self.test)
 
     def encode(self, text: bytes | str) -> Tensor:
-        """Text -> tokens (``uint8``); see :meth:`Alphabet.encode`."""
-        return self.alphabet.encode(text)
+        """Text -> tokens; see :meth:`Encoding.encode`."""
+        return self.encoding.encode(text)
 
     def decode(self, tokens: Tensor) -> str:
-        """Tokens -> text; see :meth:`Alphabet.decode`."""
-        return self.alphabet.decode(tokens)
+        """Tokens -> text; see :meth:`Encoding.decode`."""
+        return self.encoding.decode(tokens)
 
     def __repr__(self) -> str:
         return (
             f"Corpus({self.name}: {self.vocab_size} symbols, sha256 {self.sha256[:8]}, "
             f"{len(self.train):,} train, {len(self.valid):,} valid, {len(self.test):,} test)"
         )
+
+
+def cuts(n: int) -> tuple[int, int]:
+    """Where validation and test begin in a text of ``n`` symbols."""
+    return n * 90 // 100, n * 95 // 100
+
+
+def _packed(encoding: Subwords, texts: Sequence[str], label: str) -> Tensor:
+    """[end] text [end] text … [end]"""
+    end = np.array([encoding.end], dtype=token_type(len(encoding)))
+    parts = encoding.encode_each(texts, label)
+    return torch.from_numpy(np.concatenate([end, *(piece for part in parts for piece in (part, end))]))
+
+
+def _lengths(texts: Sequence[str]) -> tuple[int, int, int]:
+    first, second, third = (len(text.encode()) for text in texts)
+    return first, second, third
+
+
+def _unfinished(raw: bytes) -> int:
+    """Bytes of a character that begins at the end of ``raw`` and does not end there: texts are cut at round numbers."""
+    for back in range(1, min(4, len(raw) + 1)):
+        byte = raw[-back]
+        if byte & 0xC0 != 0x80:
+            needs = (
+                2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
+            )
+            return back if needs > back else 0
+    return 0
+
+
+def _as_bytes(text: str, number: int) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"document {number + 1:,} holds {text[error.start]!r}, half of a character: remove it"
+        ) from None

@@ -1,27 +1,207 @@
-"""Any file or folder as a corpus: its bytes are the symbols."""
+"""Any file or folder as a corpus: text, documents, or tokens."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from fsn.data.corpus import Corpus
+import numpy as np
+import torch
+
+from fsn.data.corpus import Corpus, Reading, cuts
+from fsn.data.encoding import Encoding, Subwords, TokenIds, load_tokenizer
 from fsn.errors import UserError
-from fsn.io import read_file
+from fsn.io import check_regular, read_file
+from fsn.progress import Bar
 from fsn.text import printable
 
+TABLES = (".jsonl", ".ndjson", ".parquet")
+CHUNK = 1 << 24
 NAMED = 5
 """Files that are left out and named; the others are counted."""
 
 
-def load(path: Path, name: str) -> Corpus:
-    """A file byte for byte, or the text files of a folder one after the other."""
-    raw, left_out = read_folder(path) if path.is_dir() else (read_file(path), "")
-    if not raw:
-        what = left_out or ("the folder holds no text files" if path.is_dir() else "the file is empty")
-        raise UserError(f"{name}: {what}; choose one with text in it")
-    return dataclasses.replace(Corpus.from_bytes(name, raw), left_out=left_out)
+def load(path: Path, name: str, reading: Reading, encoding: Encoding | None = None) -> Corpus:
+    """What lies at ``path``, by its name and by how it is to be read.
+
+    Token files (.bin, .npy, or a folder with train.bin), documents (.jsonl with a text column, .parquet, or a folder of
+    them), else a file byte for byte or the text files of a folder one after the other.
+    """
+    subwords = encoding if isinstance(encoding, Subwords) else None
+    if subwords is None and reading.tokenizer is not None:
+        subwords = load_tokenizer(reading.tokenizer)
+    if path.suffix.lower() in (".bin", ".npy") or (path / "train.bin").is_file():
+        size = reading.vocab_size if encoding is None else len(encoding)
+        corpus = load_tokens(path, name, reading.token_dtype, size, subwords)
+    elif reading.text_column is not None or path.suffix.lower() == ".parquet":
+        corpus = load_documents(path, name, reading.text_column, subwords)
+    else:
+        raw, left_out = read_folder(path) if path.is_dir() else (read_file(path), "")
+        if not raw:
+            what = left_out or ("the folder holds no text files" if path.is_dir() else "the file is empty")
+            raise UserError(f"{name}: {what}; choose one with text in it")
+        corpus = dataclasses.replace(Corpus.from_bytes(name, raw), left_out=left_out)
+        if subwords is not None:
+            corpus = corpus.in_subwords(subwords)
+    return dataclasses.replace(corpus, reading=reading)
+
+
+# -- documents -------------------------------------------------------------------------------------------------
+
+
+def load_documents(path: Path, name: str, column: str | None, encoding: Subwords | None) -> Corpus:
+    """The rows of a JSONL or Parquet file, or of those in a folder in the order of their paths."""
+    if column is None:
+        raise UserError(f"{name} is a table: say with --text-column which column holds the text")
+    files = [path]
+    if path.is_dir():
+        files = [file for file in text_files(path) if file.suffix.lower() in TABLES]
+        if not files:
+            raise UserError(
+                f"{name}: the folder holds no .jsonl or .parquet files; leave --text-column out for text"
+            )
+    texts = []
+    for file in files:
+        check_regular(file)
+        rows = _parquet(file, column) if file.suffix.lower() == ".parquet" else _jsonl(file, column)
+        texts += list(rows)
+    empty = sum(not text for text in texts)
+    said = f"{empty:,} of {len(texts):,} documents are empty and were left out" if empty else ""
+    return dataclasses.replace(Corpus.from_documents(name, texts, encoding), left_out=said)
+
+
+def _jsonl(path: Path, column: str) -> Iterator[str]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                raise UserError(f"line {number:,} of {path} is not JSON: mend or remove it") from None
+            if not isinstance(row, dict) or column not in row:
+                has = (
+                    f"it has {printable(', '.join(map(str, row)), limit=80)}" if isinstance(row, dict) else ""
+                )
+                raise UserError(
+                    f"line {number:,} of {path} has no column {column!r}; {has or 'it is no object'}"
+                )
+            text = row[column]
+            if text is not None and not isinstance(text, str):
+                raise UserError(
+                    f"column {column!r} in line {number:,} of {path} is not text: choose another column"
+                )
+            yield text or ""
+
+
+def _parquet(path: Path, column: str) -> Iterator[str]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError("Parquet files need the package pyarrow: pip install 'fsn[data]'") from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        if column not in kinds:
+            raise UserError(
+                f"{path} has no column {column!r}; it has {printable(', '.join(kinds), limit=120)}"
+            )
+        if not (pyarrow.types.is_string(kinds[column]) or pyarrow.types.is_large_string(kinds[column])):
+            raise UserError(
+                f"column {column!r} of {path} holds {kinds[column]}, not text: choose another column"
+            )
+        for batch in file.iter_batches(columns=[column]):
+            yield from (text or "" for text in batch.column(0).to_pylist())
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} cannot be read as Parquet ({printable(error, limit=100)}): get it again"
+        ) from error
+
+
+# -- token files -----------------------------------------------------------------------------------------------
+
+
+def load_tokens(
+    path: Path, name: str, dtype: str | None, vocab_size: int | None, encoding: Subwords | None = None
+) -> Corpus:
+    """Tokens that somebody else has made, mapped into memory.
+
+    A file is split 90/5/5; a folder has train.bin and val.bin as nanoGPT writes them, and perhaps test.bin.
+    """
+    if encoding is None and vocab_size is None:
+        raise UserError(
+            f"{name} holds tokens: say with --vocab-size how many there are, or with --tokenizer what they mean "
+            "(if its bytes are the text, give it another ending)"
+        )
+    kind: Encoding = encoding or TokenIds(vocab_size or 0)
+    if encoding is not None and vocab_size not in (None, len(encoding)):
+        raise UserError(
+            f"--vocab-size is {vocab_size}, but the tokenizer has {len(encoding)} tokens: leave it out"
+        )
+    digest = hashlib.sha256()
+    if path.is_dir():
+        files = [path / "train.bin", path / "val.bin", path / "test.bin"]
+        arrays = [_mapped(file, dtype, len(kind), digest) for file in files[:2]]
+        arrays.append(_mapped(files[2], dtype, len(kind), digest) if files[2].exists() else arrays[0][:0])
+    else:
+        whole = _mapped(path, dtype, len(kind), digest)
+        first, second = cuts(len(whole))
+        arrays = [whole[:first], whole[first:second], whole[second:]]
+    train, valid, test = map(torch.from_numpy, arrays)
+    end = None if encoding is None else encoding.end
+    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end)
+
+
+def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:
+    """The numbers in a file, mapped into memory. All are looked at once, for their hash and their range."""
+    check_regular(path)
+    try:
+        if path.suffix.lower() == ".npy":
+            tokens = np.load(path, mmap_mode="c", allow_pickle=False)
+        elif dtype is None:
+            raise UserError(
+                f"{path} does not say the type of its numbers: give --token-dtype uint16 (nanoGPT's) or uint32"
+            )
+        else:
+            tokens = np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="c")
+    except UserError:
+        raise
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(
+            f"{path} cannot be read as tokens ({printable(error, limit=100)}): check its type"
+        ) from error
+    if (
+        tokens.ndim != 1
+        or tokens.dtype.kind not in "iu"
+        or tokens.dtype == np.uint64
+        or not tokens.dtype.isnative
+    ):
+        raise UserError(
+            f"{path} holds {tokens.ndim} axes of {tokens.dtype}; write one row of integers, e.g. uint16 or int32"
+        )
+    with Bar(f"{printable(path.name)}, tokens checked", total=len(tokens)) as bar:
+        for low in range(0, len(tokens), CHUNK):
+            piece = np.ascontiguousarray(tokens[low : low + CHUNK])
+            digest.update(piece.data)
+            least, most = int(piece.min()), int(piece.max())
+            if least < 0 or most >= vocab_size:
+                bad = least if least < 0 else most
+                raise UserError(
+                    f"{path} holds the token {bad}, but there are only {vocab_size:,}: give the right --vocab-size, "
+                    "--tokenizer or --token-dtype"
+                )
+            bar.update(len(piece))
+    if tokens.dtype == np.uint32:
+        return tokens.view(np.int32)
+    return tokens.view(np.int16) if tokens.dtype == np.uint16 and vocab_size <= 2**15 else tokens
+
+
+# -- text files ------------------------------------------------------------------------------------------------
 
 
 def text_files(folder: Path) -> list[Path]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fsn.data import enwik8, paths, python_code
 from fsn.data.cache import cache_folder
-from fsn.data.corpus import Corpus
+from fsn.data.corpus import Corpus, Reading
+from fsn.data.encoding import Encoding, Subwords, load_tokenizer
 from fsn.errors import UserError
 from fsn.io import user_path
 
@@ -35,18 +36,31 @@ def available() -> list[tuple[str, str]]:
     return [(name, line) for name, (line, _) in CORPORA.items()]
 
 
-def load(name: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Corpus:
+def load(
+    name: str | os.PathLike[str],
+    cache: str | os.PathLike[str] | None = None,
+    reading: Reading | None = None,
+    encoding: Encoding | None = None,
+) -> Corpus:
     """A corpus by name, or any file or folder by its path.
 
     ``cache`` is the folder for what is fetched or built (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A
-    name goes before a path; write ``./enwik8`` for a file of that name.
+    name goes before a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens;
+    ``encoding`` is that of a trained model, in whose tokens the text is wanted.
     """
-    text = os.fspath(name)
+    text, reading = os.fspath(name), reading or Reading()
     if text in CORPORA:
-        return CORPORA[text][1](cache_folder(cache))
+        for option, value in (("text-column", reading.text_column), ("token-dtype", reading.token_dtype)):
+            if value is not None:
+                raise UserError(f"--{option} is for files; the corpus {text} is a text, leave it out")
+        corpus = CORPORA[text][1](cache_folder(cache))
+        subwords = encoding if isinstance(encoding, Subwords) else None
+        if subwords is None and reading.tokenizer is not None:
+            subwords = load_tokenizer(reading.tokenizer)
+        return corpus if subwords is None else corpus.in_subwords(subwords)
     path = user_path(text)
     if text and os.path.lexists(path):
-        return paths.load(path, text)
+        return paths.load(path, text, reading, encoding)
     known = ", ".join(CORPORA)
     raise UserError(
         f"there is no corpus or file called {text!r}: choose one of {known}, "

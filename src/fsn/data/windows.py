@@ -18,9 +18,11 @@ class Windows:
     stays where it is (on the GPU, if it was moved there) as one byte a symbol; :meth:`gather` picks windows
     out of it on that device, without a copy to or from the host, so it can be part of a captured CUDA
     graph.
+
+    ``end`` is the token in front of each document, where the text is made of documents: see :meth:`documents`.
     """
 
-    def __init__(self, tokens: Tensor, length: int = 256, stride: int = 64) -> None:
+    def __init__(self, tokens: Tensor, length: int = 256, stride: int = 64, end: int | None = None) -> None:
         if length < 2 or stride < 1:
             raise UserError(f"a window needs length >= 2 and stride >= 1, not {length} and {stride}")
         if tokens.dim() != 1:
@@ -31,7 +33,7 @@ class Windows:
                 f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols) "
                 "or shorter windows"
             )
-        self.tokens, self.length, self.stride = tokens, length, stride
+        self.tokens, self.length, self.stride, self.end = tokens, length, stride, end
         self._within = torch.arange(length, device=tokens.device)
 
     def __len__(self) -> int:
@@ -43,12 +45,22 @@ class Windows:
 
     def to(self, device: torch.device | str) -> Windows:
         """The same windows with the text on ``device``."""
-        return Windows(self.tokens.to(device), self.length, self.stride)
+        return Windows(self.tokens.to(device), self.length, self.stride, self.end)
 
     def gather(self, index: Tensor) -> Tensor:
         """Windows ``index`` (int64, shape (B,)) -> tokens (int64, shape (B, length)) on the text's device."""
         starts = index.to(self.tokens.device, non_blocking=True) * self.stride
-        return self.tokens[starts[:, None] + self._within].long()
+        places = starts[:, None] + self._within
+        if self.tokens.dtype == torch.uint16:  # not all devices can pick from unsigned numbers
+            return self.tokens.view(torch.int16)[places].long() & 0xFFFF
+        return self.tokens[places].long()
+
+    def documents(self, tokens: Tensor) -> Tensor | None:
+        """For tokens (B, T) of windows, the number of the document that each belongs to, (B, T); None without ``end``.
+
+        The end token begins a document: the model reads it and predicts the first token of a text it knows nothing of.
+        """
+        return None if self.end is None else (tokens == self.end).cumsum(1)
 
 
 def epoch_order(n_windows: int, seed: int, epoch: int) -> Tensor:

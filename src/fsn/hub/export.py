@@ -11,6 +11,7 @@ from typing import Literal
 from transformers import GenerationConfig
 from transformers.utils import logging
 
+from ..data import Alphabet
 from ..errors import UserError
 from ..io import writing
 from ..models import config_to_dict
@@ -24,7 +25,7 @@ CARD = """---
 library_name: transformers
 pipeline_tag: text-generation
 license: mit
-tags: [fsn, character-level]
+tags: [fsn, {level}-level]
 ---
 # {name}
 
@@ -33,7 +34,7 @@ tags: [fsn, character-level]
 | | |
 |---|---|
 | parameters | {parameters:,} |
-| symbols | {symbols}, one for each byte value of the corpus |
+| symbols | {symbols} |
 | window | {window} |
 | validation | {bits} |
 | seed, steps | {seed}, {steps:,} |
@@ -56,25 +57,29 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
         raise UserError(f"{out} is there already and no empty folder; choose another name")
     trained = run.load_model(which)
     check_finite(trained.state_dict(), f"the {which} weights in {folder}")
-    line_break = first_token(run.alphabet)
+    tokenizer = make_tokenizer(run.encoding, run.recipe.length)
+    bytes_ = isinstance(run.encoding, Alphabet)
+    first = first_token(run.encoding)
     config = HubConfig(
         architecture=config_to_dict(run.model_config),
         window=run.recipe.length,
-        symbols=run.alphabet.symbols.hex(),
-        line_break=line_break,
+        symbols=run.alphabet.symbols.hex() if bytes_ else None,
+        line_break=first if bytes_ else None,
+        end=None if bytes_ else first,
     )
     model = FSNForCausalLM(config)
     model.model.load_state_dict(trained.state_dict())
     model.generation_config = GenerationConfig(
-        do_sample=True, temperature=0.8, top_k=0, pad_token_id=len(run.alphabet), bos_token_id=line_break
-    )
+        do_sample=True, temperature=0.8, top_k=0, pad_token_id=len(run.encoding), bos_token_id=first,
+        eos_token_id=None if bytes_ else first,
+    )  # fmt: skip
     with writing(out, "choose another folder"):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
             made = Path(scratch) / "model"
             with quiet():
                 model.save_pretrained(made)
-            make_tokenizer(run.alphabet, run.recipe.length).save_pretrained(made)
+            tokenizer.save_pretrained(made)
             (made / "README.md").write_text(card(run, which, model.model.parameter_count()))
             for file in made.iterdir():
                 file.chmod(0o644)
@@ -102,13 +107,17 @@ def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     bits, steps = "not measured", run.step
     if which == "best" and best is not None:
         bits, steps = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}", best["step"]
-    config = run.config
+    config, n = run.config, len(run.encoding)
+    character = isinstance(run.encoding, Alphabet)
+    if which == "best" and best is not None and "valid_bits_per_byte" in best:
+        bits += f", {best['valid_bits_per_byte']:.4f} bits per byte"
     return CARD.format(
+        level="character" if character else "subword",
         name=run.name,
         what=config.get("preset") or config["model"].get("kind", "a model"),
         corpus=config["corpus"]["name"],
         parameters=parameters,
-        symbols=len(run.alphabet),
+        symbols=f"{n}, one for each byte value of the corpus" if character else f"{n} subwords",
         window=run.recipe.length,
         bits=bits,
         seed=run.recipe.seed,

@@ -44,7 +44,9 @@ class HubConfig(PreTrainedConfig):
     symbols: str | None = None
     """The byte values of the symbols, in hexadecimal: with them ``fsn.load`` reads the folder."""
     line_break: int | None = None
-    """The symbol that the tokenizer's beginning and end of a text are read as."""
+    """The symbol that the tokenizer's beginning and end of a text are read as, where symbols are bytes."""
+    end: int | None = None
+    """The token that begins and ends a text, where tokens are subwords."""
     vocab_size: int = 0
     hidden_size: int = 0
     num_hidden_layers: int = 0

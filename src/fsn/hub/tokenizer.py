@@ -1,12 +1,13 @@
-"""An alphabet as a tokenizer of transformers: a token for every byte value that the corpus has."""
+"""What a run's tokens mean as a tokenizer of transformers."""
 
 from __future__ import annotations
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from ..data.alphabet import Alphabet
+from ..data import Alphabet, Encoding, Subwords
+from ..errors import UserError
 
 PADDING = "<pad>"
 UNKNOWN = "<unk>"
@@ -15,7 +16,37 @@ END = "<|endoftext|>"
 are left out when text is decoded, which must not happen to line breaks."""
 
 
-def make_tokenizer(alphabet: Alphabet, window: int = 256) -> PreTrainedTokenizerFast:
+def make_tokenizer(encoding: Encoding, window: int = 256) -> PreTrainedTokenizerFast:
+    """What a run's tokens mean, for transformers."""
+    if isinstance(encoding, Alphabet):
+        return _from_alphabet(encoding, window)
+    if isinstance(encoding, Subwords):
+        return _from_subwords(encoding, window)
+    raise UserError(
+        "the run was trained on tokens without a tokenizer; train it with --tokenizer to export it"
+    )
+
+
+def _from_subwords(encoding: Subwords, window: int) -> PreTrainedTokenizerFast:
+    """The run's own tokenizer; its end of a document begins and ends texts. Behind its tokens comes one for padding,
+    which the model does not have: padding is masked."""
+    inner = Tokenizer.from_str(encoding.tokenizer.to_str())
+    if inner.id_to_token(encoding.end) is None:
+        inner.add_special_tokens([AddedToken(END, special=True)])
+    padding = PADDING
+    while inner.token_to_id(padding) is not None:
+        padding = f"<{padding}>"
+    inner.add_special_tokens([AddedToken(padding, special=True)])
+    end = inner.id_to_token(encoding.end)
+    if end is None or inner.token_to_id(padding) != len(encoding):
+        raise UserError("the numbers of the run's tokenizer have gaps; transformers cannot hold it")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token=padding, bos_token=end, eos_token=end, padding_side="left",
+        split_special_tokens=True, model_max_length=window - 1, clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+
+
+def _from_alphabet(alphabet: Alphabet, window: int) -> PreTrainedTokenizerFast:
     """The tokens of ``alphabet``, in its order; behind them padding, bytes it does not have, and the end of a text.
 
     The model has none of the three: padding is masked, an unknown byte is refused, and the end of a text is read as a

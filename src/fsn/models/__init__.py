@@ -14,11 +14,14 @@ from .config import (
 )
 from .family import (
     FAMILIES,
+    MATCHES,
     PINNED_K,
     TARGETS,
     FamilyRow,
+    body_parameters,
     build,
     build_from_config,
+    check_size,
     count_parameters,
     family_table,
     match_width,
@@ -32,6 +35,7 @@ from .transformer import Transformer
 __all__ = [
     "FAMILIES",
     "FSN",
+    "MATCHES",
     "PINNED_K",
     "TARGETS",
     "Config",
@@ -42,8 +46,10 @@ __all__ = [
     "LanguageModel",
     "Transformer",
     "TransformerConfig",
+    "body_parameters",
     "build",
     "build_from_config",
+    "check_size",
     "config_from_dict",
     "config_to_dict",
     "count_parameters",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import overload
 
 import torch
@@ -51,13 +52,29 @@ class LanguageModel(Generation, nn.Module):
             return logits
         return logits, ops.cross_entropy(logits, targets)
 
-    def loss(self, tokens: Tensor, targets: Tensor, dropout_key: ops.DropoutKey | None = None) -> Tensor:
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        dropout_key: ops.DropoutKey | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
         """Per-token loss in nats without keeping logits: what training and evaluation use.
+
+        ``documents`` (B, T) numbers the documents that tokens belong to: none of them sees another, and the losses are
+        those that each would have alone.
 
         tokens, targets (B, T) -> (B, T) float32
         """
         self.check_tokens(tokens, targets)
-        return self.compute_loss(tokens, targets, self._context(tokens, dropout_key))
+        context = self._context(tokens, dropout_key)
+        if documents is not None:
+            if documents.shape != tokens.shape:
+                raise UserError(
+                    f"documents have shape {tuple(documents.shape)} and tokens {tuple(tokens.shape)}; make them equal"
+                )
+            context = replace(context, documents=documents)
+        return self.compute_loss(tokens, targets, context)
 
     def new_cache(self) -> Cache:
         """An empty memory for :meth:`extend`."""

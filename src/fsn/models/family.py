@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from ..checks import check_choice
 from ..errors import UserError
 from ..ops import CouplingLaw
 from .base import LanguageModel
@@ -20,6 +22,12 @@ PINNED_K = {"1m": 176, "2m": 246, "4m": 352, "8m": 511}
 """The FSN's width per rung of the ladder: pinned by the paper, not searched."""
 TARGETS = {"1m": 1_000_000, "2m": 2_000_000, "4m": 4_000_000, "8m": 8_000_000}
 WIDTH_STEP = 4
+MATCHES = ("paper", "total", "body")
+"""What makes models of one size alike. ``paper``: as the paper has it, the FSN's width pinned and the transformer's
+total matched, which is fair for a few hundred symbols. With tens of thousands, embedding and readout outweigh the
+layers: ``total`` matches all parameters of both, ``body`` those of the layers, with the widths of 205 symbols."""
+PAPER_VOCABULARY = 205
+MOST_LAYERS = 10_000
 
 _REAL = CouplingLaw(phases=False)
 
@@ -78,7 +86,8 @@ def _split(name: str) -> tuple[str, str]:
 def preset(name: str, vocab_size: int, **overrides: Any) -> Config:
     """The configuration behind a preset's name, with fields replaced by keyword.
 
-    Fields of the coupling law can be given directly, e.g. ``preset("fsn-1m", 205, harmonics=5)``.
+    Fields of the coupling law can be given directly, e.g. ``preset("fsn-1m", 205, harmonics=5)``. ``match``, one of
+    :data:`MATCHES`, says how the width follows from the size, e.g. ``preset("transformer-1m", 32_000, match="body")``.
     """
     return preset_with(name, vocab_size, overrides)
 
@@ -92,13 +101,17 @@ def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config
         )
     family, size = _split(name)
     point, _ = FAMILIES[family]
-    if family.startswith("transformer"):
-        width = overrides.pop("width", None)
-        if width is None:
-            width = match_width(TARGETS[size], lambda width: TransformerConfig(vocab_size, width, **point))
-        base: Config = TransformerConfig(vocab_size, width, **point)
-    else:
-        base = FSNConfig(vocab_size, overrides.pop("k", PINNED_K[size]), **point)
+    match = overrides.pop("match", "paper")
+    check_choice("match", match, MATCHES)
+    field, kind = ("width", TransformerConfig) if family.startswith("transformer") else ("k", FSNConfig)
+
+    def of_width(width: int, symbols: int = vocab_size) -> Config:
+        return kind(symbols, width, **point)
+
+    width = overrides.pop(field, None)
+    if width is None:
+        width = _width(of_width, size, kind is FSNConfig, match)
+    base: Config = of_width(width)
     known = {f.name for f in dataclasses.fields(base)}
     if isinstance(base, FSNConfig):
         law = {f.name for f in dataclasses.fields(CouplingLaw)} & set(overrides)
@@ -111,7 +124,46 @@ def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config
     return dataclasses.replace(base, **overrides)
 
 
+def _width(of_width: Callable[..., Config], size: str, pinned: bool, match: str) -> int:
+    """The width that a preset has where none is given."""
+    if pinned and match != "total":
+        return PINNED_K[size]
+    target = TARGETS[size]
+    if match == "body":
+        return match_width(target, lambda width: of_width(width, PAPER_VOCABULARY))
+    width = match_width(target, of_width)
+    total = count_parameters(of_width(width))
+    if match == "total" and abs(total - target) > target / 4:
+        raise UserError(
+            f"with {of_width(width).vocab_size:,} symbols no width comes near {target:,} parameters (width {width} has "
+            f"{total:,}): take match=body, a larger size or fewer symbols"
+        )
+    return width
+
+
+def check_size(config: Config) -> None:
+    """Stop before memory is taken that this machine does not have."""
+    if config.layers > MOST_LAYERS:
+        raise UserError(f"layers is {config.layers:,}; take at most {MOST_LAYERS:,}")
+    wide = config.k if isinstance(config, FSNConfig) else config.width
+    inner = [getattr(config, name, None) or 0 for name in ("hidden", "modes", "winding", "register")]
+    if isinstance(config, FSNConfig):
+        inner.append(config.coupling.harmonics)
+    least = 4 * wide * (config.vocab_size + config.layers * (wide + sum(inner)))  # bytes, from below
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # where a system does not say it
+        return
+    if least > memory:
+        raise UserError(
+            f"this model would take more than {least / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f}: "
+            "make it smaller"
+        )
+
+
 def build_from_config(config: Config) -> LanguageModel:
+    if torch.get_default_device().type != "meta":
+        check_size(config)
     return FSN(config) if isinstance(config, FSNConfig) else Transformer(config)
 
 
@@ -128,6 +180,12 @@ def count_parameters(config: Config) -> int:
     """The exact total, from a model built without memory."""
     with torch.device("meta"):
         return build_from_config(config).parameter_count()
+
+
+def body_parameters(config: Config) -> int:
+    """The parameters that do not grow with the number of symbols: all but embedding and readout."""
+    one, two = (count_parameters(dataclasses.replace(config, vocab_size=symbols)) for symbols in (1, 2))
+    return 2 * one - two
 
 
 def match_width(target: int, config: Callable[[int], Config], step: int = WIDTH_STEP) -> int:
@@ -154,15 +212,20 @@ class FamilyRow(NamedTuple):
     name: str
     width: int
     parameters: int
+    body: int
+    """Those outside embedding and readout."""
     about: str
 
 
-def family_table(vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",)) -> list[FamilyRow]:
+def family_table(
+    vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",), match: str = "paper"
+) -> list[FamilyRow]:
     """The family with realised parameter counts."""
     rows = []
     for family, (_, about) in FAMILIES.items():
         for size in sizes:
-            config = preset(f"{family}-{size}", vocab_size)
+            config = preset(f"{family}-{size}", vocab_size, match=match)
             width = config.k if isinstance(config, FSNConfig) else config.width
-            rows.append(FamilyRow(f"{family}-{size}", width, count_parameters(config), about))
+            total, body = count_parameters(config), body_parameters(config)
+            rows.append(FamilyRow(f"{family}-{size}", width, total, body, about))
     return rows

@@ -88,12 +88,12 @@ def serves(config: Config, device: torch.device) -> bool:
 
 
 def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
-    """Whether this call runs fused: whole sequences without padding, neither probed nor compiled, in float32 or
-    bfloat16 autocast."""
+    """Whether this call runs fused: whole sequences without padding or documents, neither probed nor compiled, in
+    float32 or bfloat16 autocast."""
     return (
         not (model.probe.active or context.probe.active)
         and context.cache is None
-        and context.padding is None
+        and context.masked is None
         and not torch.compiler.is_compiling()
         and serves(model.config, tokens.device)
         and fused.compute_dtype(model.embedding.phases) is not None

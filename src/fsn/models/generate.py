@@ -152,7 +152,10 @@ def beginning(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> Tensor
 
 
 def first_token(tokenizer: Tokenizer) -> int:
-    """What stands before a text that begins: the line end, or the first symbol where there is none."""
+    """What stands before a text that begins: the token that ends texts, else the line end, else the first symbol."""
+    end = getattr(tokenizer, "end", None)
+    if end is not None:
+        return int(end)
     try:
         return int(tokenizer.encode("\n")[-1])
     except UserError:

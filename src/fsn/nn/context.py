@@ -26,11 +26,21 @@ class Context:
     """Position of the first row: how many the cache held before."""
     padding: Tensor | None = None
     """(B, first + T), true for positions that no later one looks at; None: there are none."""
+    documents: Tensor | None = None
+    """(B, T), the number of the document that a position belongs to, rising; None: all belong to one. No position looks
+    into another document. For a sequence read whole."""
 
     def layer(self, index: int) -> Context:
         """The same inside a layer: its points by its name, its part of the cache."""
         past = None if self.cache is None else self.cache.layers[index]
         return replace(self, probe=self.probe.at(f"layers.{index}"), past=past)
+
+    @property
+    def masked(self) -> Tensor | None:
+        """(B, 1 or T, first + T), true where a row must not look at an earlier column; None: it may look everywhere."""
+        if self.documents is not None:
+            return self.documents[:, :, None] != self.documents[:, None, :]
+        return None if self.padding is None else self.padding[:, None]
 
 
 PLAIN = Context()

@@ -133,8 +133,7 @@ class FrustratedCoupling(nn.Module):
                     fields.clone()
                 )  # what is recorded, or changed in place, must not be the memory itself
         scores = probe("scores", ops.coherence_scores(query, keys, tau, self.round_scores, own, first))
-        padding = None if context.padding is None else context.padding[:, None]
-        attention = ops.causal_softmax(scores, first, padding)
+        attention = ops.causal_softmax(scores, first, context.masked)
         attention = probe("attention", ops.dropout(attention, self.dropout, context.dropout_key, self.site))
         fields = probe("fields", fields)
         update = ops.coupling(theta, attention, kernel.w0, kernel.w1, law.harmonics, law.frame, fields, first)

@@ -100,7 +100,11 @@ class CausalSelfAttention(nn.Module):
                 both = both.masked_fill(padding[:, None, first:, None], 0.0)
             if past is not None:
                 both = past["unshifted"].write(first, both.transpose(1, 2)).transpose(1, 2)
-            k_before, v_before = previous(both)[:, :, first:].chunk(2, dim=-1)
+            before = previous(both)[:, :, first:]
+            if context.documents is not None:  # the first position of a document has no predecessor
+                begins = context.documents.diff(dim=1, prepend=context.documents[:, :1]) != 0
+                before = before.masked_fill(begins[:, None, :, None], 0.0)
+            k_before, v_before = before.chunk(2, dim=-1)
             k, v = self.shift(k, v, k_before, v_before)
         return ops.rotate_half(q, self.rates, first), ops.rotate_half(k, self.rates, first), v
 
@@ -111,7 +115,7 @@ class CausalSelfAttention(nn.Module):
             k = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
             v = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
         dropout = self.dropout and context.dropout_key is not None
-        plain = past is not None or context.padding is not None or probe.active or dropout
+        plain = past is not None or context.masked is not None or probe.active or dropout
         if not plain and torch_attends(q.shape[-1], x.device):
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
@@ -121,7 +125,7 @@ class CausalSelfAttention(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype, context: Context) -> Tensor:
         """The plain formula: q (B, H, T, d/H), k and v (B, H, U, d/H) -> (B, H, T, d/H), softmax in ``dtype``"""
         scores = (q @ k.mT).to(dtype) * q.shape[-1] ** -0.5
-        padding = None if context.padding is None else context.padding[:, None, None]
-        attention = ops.causal_softmax(scores, context.first, padding)
+        masked = None if context.masked is None else context.masked[:, None]
+        attention = ops.causal_softmax(scores, context.first, masked)
         attention = context.probe("attention", attention.squeeze(1)).view_as(scores)
         return ops.dropout(attention, self.dropout, context.dropout_key, self.site).to(v.dtype) @ v

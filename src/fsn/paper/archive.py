@@ -3,6 +3,7 @@
 results/NAME/
   config.yaml  metrics.jsonl  environment.json  log.txt  DONE    what it was and how it went
   best.safetensors                                              the weights of its best epoch
+  tokenizer.json                                                only of runs on subwords
   kernel/                                                       its coupling kernel after every epoch
   token_losses.npz                                              optional: bits of every copy-depth target
   last/                                                         optional: all a resume needs
@@ -26,7 +27,7 @@ from .bench import Bench
 from .runs import PAPER, Library, Scale, epochs_of
 
 TEXTS = ("environment.json", "log.txt")
-KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "DONE", "kernel", FILE)
+KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "tokenizer.json", "DONE", "kernel", FILE)
 STATE = "last"
 ELSEWHERE = "choose another --results"
 

@@ -257,7 +257,7 @@ def results_block(results: Path) -> str:
         )
     if not lines:
         return NOTHING
-    lines.sort(key=lambda line: line["validation"])
+    lines.sort(key=lambda line: str(line["validation"]))
     return (
         f"{Table(tuple(lines[0]), lines).to_markdown()}\n"
         "Bits per character of enwik8, best epoch, float32, trained with bfloat16 products on one H200. "

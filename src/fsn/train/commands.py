@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ..data import Reading
 from ..errors import UserError
 from ..progress import say
 from .recipe import Precision, Recipe, parse_fields
@@ -32,6 +33,7 @@ def train(
     device: str = "auto",
     budget_minutes: float | None = None,
     log: tuple[Literal["wandb", "trackio"], ...] = (),
+    reading: tyro.conf.OmitArgPrefixes[Reading] = Reading(),  # noqa: B008 (frozen)
     recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe(),  # noqa: B008 (frozen)
 ) -> None:
     """Train a model. With no options this is the paper's recipe.
@@ -41,6 +43,8 @@ def train(
       fsn train transformer-1m --corpus python-stdlib --out runs/small --max-steps 500
       fsn train fsn-1m --out runs/narrow --model k=96 layers=2
       fsn train fsn-1m --out runs/mine --begin-with results/fsn-1m-seed0 --corpus my-notes/ --lr 3e-4
+      fsn train fsn-1m --out runs/words --corpus articles.jsonl --text-column text --tokenizer gpt2
+      fsn train fsn-1m --out runs/owt --corpus openwebtext/ --token-dtype uint16 --vocab-size 50257
       torchrun --nproc-per-node 4 -m fsn train fsn-8m --out runs/big
 
     Interrupt it as you like; the same command goes on where it stopped.
@@ -57,6 +61,7 @@ def train(
         device: auto, cpu, cuda or cuda:1.
         budget_minutes: Stop with a checkpoint after so many minutes.
         log: Other places for the curves, besides metrics.jsonl and TensorBoard.
+        reading: How the corpus becomes tokens; by default every byte is a symbol.
         recipe: How it is trained.
     """
     from .loop import train as run_training
@@ -73,6 +78,7 @@ def train(
         device=device,
         budget_minutes=budget_minutes,
         log=log,
+        reading=reading,
     )
 
 
@@ -121,7 +127,8 @@ def evaluate(
     recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
     text = trained.load_corpus(corpus)
     stride = recipe.eval_stride if length is None else max(length // 2, 1)
-    windows = data.Windows(getattr(text, split).to(where), length or recipe.length, stride)
+    end = text.document_end(recipe.separate_documents)
+    windows = data.Windows(getattr(text, split).to(where), length or recipe.length, stride, end)
     with numerics(recipe, where):
         result = run_evaluation(
             trained.load_model(which, where),
@@ -131,8 +138,10 @@ def evaluate(
             world=World(device=where),
             label=split,
         )
+    share = text.tokens_per_byte(split)
+    per_byte = None if share is None else result.bits * share
     line = {"run": str(run), "which": which, "split": split, "length": windows.length, "stride": stride}
-    line |= {"precision": recipe.precision, **dataclasses.asdict(result)}
+    line |= {"precision": recipe.precision, **dataclasses.asdict(result), "bits_per_byte": per_byte}
     if append is not None:
         append_evaluation(append, trained.folder, World(device=where), line)
     if as_json:
@@ -143,6 +152,8 @@ def evaluate(
         f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {result.windows:,} windows"
     )
     print(f"{result.bits_second_half:.4f} bits over the second half of each window")
+    if share != 1.0:
+        print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
 
 
 def generate(
@@ -172,29 +183,30 @@ def generate(
         which: The weights of the best epoch, or the last ones saved.
         device: auto, cpu, cuda or cuda:1.
     """
-    import codecs
-
-    from ..models.generate import beginning, check_drawing, draw
+    from ..models.generate import check_drawing, draw
+    from ..text import printable
     from .run import load_run
     from .world import choose_device
 
     check_drawing(symbols, temperature, top_k, seed)
     trained = load_run(run)
-    model = trained.load_model(which, choose_device(device))
+    where = choose_device(device)
+    model = trained.load_model(which, where)
     drawn = draw(
         model,
-        beginning(model, trained.alphabet, prompt),
+        (trained.encoding.encode(prompt) if prompt else trained.encoding.start()).long().to(where)[None],
         symbols=symbols,
         temperature=temperature,
         top_k=top_k,
         context=trained.recipe.length - 1,
         seed=seed,
     )
-    text = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several symbols
-    print(text.decode(prompt.encode("utf-8", "surrogateescape")), end="")
+    text = trained.encoding.streamed()  # a character may take several symbols
+    for token in trained.encoding.encode(prompt).tolist() if prompt else ():
+        print(printable(text(token), "lines"), end="")
     for token in drawn:
-        print(text.decode(trained.alphabet.symbols[token : token + 1]), end="", flush=True)
-    print(text.decode(b"", final=True))
+        print(printable(text(token), "lines"), end="", flush=True)
+    print(printable(text(None), "lines"))
 
 
 def sweep(

@@ -78,7 +78,10 @@ def window_losses(
             for part in index.split(batch_size) if len(index) else ():
                 with torch.no_grad(), products(precision), autocast(precision, device):
                     batch = windows.gather(part)
-                    losses = model.loss(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())  # type: ignore[operator]
+                    tokens, targets = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+                    documents = windows.documents(tokens)
+                    apart = {} if documents is None else {"documents": documents}
+                    losses = model.loss(tokens, targets, **apart)  # type: ignore[operator]
                 yield losses
                 bar.update(len(part))
     finally:

@@ -24,7 +24,15 @@ from .. import data
 from ..data import epoch_order
 from ..errors import UserError
 from ..io import write_text_atomic, writing
-from ..models import Config, build_from_config, config_from_dict, config_to_dict, preset_with
+from ..models import (
+    Config,
+    body_parameters,
+    build_from_config,
+    check_size,
+    config_from_dict,
+    config_to_dict,
+    preset_with,
+)
 from ..progress import Bar, count, duration
 from .checkpoint import NonFinite
 from .evaluate import Evaluation, EvaluationStopped, evaluate
@@ -36,7 +44,7 @@ from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
 
 if TYPE_CHECKING:
-    from ..data import Corpus, Windows
+    from ..data import Corpus, Encoding, Reading, Windows
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
@@ -68,6 +76,7 @@ def train(
     budget_minutes: float | None = None,
     log: Sequence[str] = (),
     quiet: bool = False,
+    reading: Reading | None = None,
 ) -> Run:
     """Train a model and return its run.
 
@@ -80,7 +89,7 @@ def train(
     a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
     checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
     ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process
-    calls this.
+    calls this. ``reading`` says how a corpus given by name or path becomes tokens, e.g. ``Reading(tokenizer="gpt2")``.
     """
     recipe = recipe or Recipe()
     recipe.check_trainable()
@@ -95,23 +104,25 @@ def train(
     source = None if begin_with is None else find_source(Path(begin_with), Path(out))
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with open_world(device) as world, _own_generator(world.device):
-        text = _load_corpus(corpus, world)
+        text = _load_corpus(corpus, world, reading, None if source is None else source.encoding)
         if source is not None:
-            text = text.within(source.alphabet)
+            text = text.within(source.encoding)
         config = _model_config(model, text.vocab_size, dict(overrides or {}))
+        check_size(config)
         if source is not None:
             source.check(config)
         asked = {
             "preset": model if isinstance(model, str) else None,
             "model": config_to_dict(config),
             "recipe": recipe.to_dict(),
-            "corpus": {"name": text.name, "sha256": text.sha256, "symbols": bytes(text.symbols).hex()},
+            "corpus": text.record(),
             **({} if source is None else {"begin_with": source.record}),
             "fsn_version": fsn.__version__,
             "format": FORMAT,
         }
-        windows = data.Windows(text.train, recipe.length, recipe.train_stride)
-        valid = data.Windows(text.valid, recipe.length, recipe.eval_stride)
+        end = text.document_end(recipe.separate_documents)
+        windows = data.Windows(text.train, recipe.length, recipe.train_stride, end)
+        valid = data.Windows(text.valid, recipe.length, recipe.eval_stride, end)
         folder = RunFolder(out, quiet or not world.first)
         with contextlib.closing(folder), StopRequest() as stop, writing(out, RETRY):
             start = world.first_does(
@@ -122,9 +133,11 @@ def train(
             else:
                 if text.left_out:
                     folder.say(f"warning: {text.name}: {text.left_out}")
+                world.first_does(lambda: _keep_encoding(text, folder))
                 recipe = Recipe.from_dict(start.config["recipe"])
                 with numerics(recipe, world.device):
                     training = Training(world, folder, start, source, windows, valid, stop, deadline)
+                    training.tokens_per_byte = text.tokens_per_byte("valid")
                     training.run(log)
         world.wait()  # all files are there before any process reads them
         run = load_run(out)
@@ -132,13 +145,21 @@ def train(
     return run
 
 
-def _load_corpus(corpus: str | Corpus, world: World) -> Corpus:
+def _load_corpus(
+    corpus: str | Corpus, world: World, reading: Reading | None, encoding: Encoding | None
+) -> Corpus:
     """The first process fetches; the others then find it in the cache."""
     if not isinstance(corpus, str | os.PathLike):
         return corpus
     mine: list[Corpus] = []
-    world.first_does(lambda: mine.append(data.load(corpus)))
-    return mine[0] if mine else data.load(corpus)
+    world.first_does(lambda: mine.append(data.load(corpus, reading=reading, encoding=encoding)))
+    return mine[0] if mine else data.load(corpus, reading=reading, encoding=encoding)
+
+
+def _keep_encoding(text: Corpus, folder: RunFolder) -> None:
+    """What the tokens mean goes into the run folder, so that the model can be spoken to without its corpus."""
+    for name, content in text.encoding.files().items():
+        write_text_atomic(folder.path / name, content)
 
 
 def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
@@ -263,6 +284,8 @@ class Training:
         self.seconds_per_step = 0.0
         self.shown_nats: float | None = None
         self.last_checkpoint = time.monotonic()
+        self.tokens_per_byte: float | None = None
+        """Of the validation text; None where its bytes are not known."""
 
     def _restore(self, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
         """Weights, moments and generators as in the checkpoint."""
@@ -331,8 +354,10 @@ class Training:
             f"run       {self.folder.path}: "
             + (f"goes on at step {s.step:,} of {self.total:,}" if self.resumed else "new")
         )
+        body = body_parameters(config_from_dict(self.config["model"]))
         say(
-            f"model     {self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, seed {r.seed}"
+            f"model     {self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, "
+            f"{body:,} of them in the layers, seed {r.seed}"
         )
         if self.source is not None:
             say(f"{'began ' if self.resumed else 'begins'}    with {self.source.about}")
@@ -463,6 +488,12 @@ class Training:
         self.state.cumulative_s += result.seconds
         return result
 
+    def _per_byte(self, result: Evaluation) -> dict[str, float]:
+        """Bits per byte, where tokens are not bytes: what compares across tokenizers."""
+        if self.tokens_per_byte in (None, 1.0):
+            return {}
+        return {"valid_bits_per_byte": result.bits * self.tokens_per_byte}
+
     def _extra_validation(self) -> None:
         s = self.state
         result = self._validate()
@@ -470,6 +501,7 @@ class Training:
             "valid",
             valid_bits=result.bits,
             valid_bits_second_half=result.bits_second_half,
+            **self._per_byte(result),
             valid_precision="fp32",
             valid_s=round(result.seconds, 3),
             cumulative_s=round(s.cumulative_s, 3),
@@ -494,6 +526,7 @@ class Training:
             train_loss_bits=train_bits,
             valid_bits=result.bits,
             valid_bits_second_half=result.bits_second_half,
+            **self._per_byte(result),
             valid_precision="fp32",
             tokens_per_s=round(speed, 1),
             eval_tokens_per_s=round(result.tokens_per_s, 1),
@@ -506,6 +539,7 @@ class Training:
         self.folder.say(
             f"epoch {s.epoch}, step {s.step:,}: train {train_bits:.4f}, "
             f"validation {result.bits:.4f} bits ({result.bits_second_half:.4f} second half)"
+            f"{''.join(f', {bits:.4f} bits per byte' for bits in self._per_byte(result).values())}"
             f"{', best' if best else ''}; {count(speed)} tokens/s, validation {result.seconds:.1f} s"
         )
 

@@ -61,6 +61,8 @@ class Recipe:
     """Matrix products in float32, TensorFloat-32 or bfloat16; auto is bf16 on a GPU, fp32 on a CPU."""
     engine: Engine = "auto"
     """How a step is run: eager, torch.compile, as one CUDA graph, or both; auto is graph on a GPU."""
+    separate_documents: bool = False
+    """Let nothing cross from one document to the next: attention and successors stay within (without kernels)."""
     deterministic: bool = False
     """Only algorithms that give the same bits every time (on a GPU this costs some speed)."""
     eval_at_steps: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..data import Alphabet
+from ..data import Encoding
 from ..errors import UserError
 from ..io import write_bytes_atomic
 from ..models import Config, config_from_dict, config_to_dict
@@ -206,7 +206,7 @@ class Source:
     folder: Path
     model: dict[str, Any]
     """The config of the model they are for."""
-    alphabet: Alphabet
+    encoding: Encoding
     """The tokens they mean, whatever text comes next."""
     record: dict[str, str]
     """What the new run's config says of them: the other run's name and their sha256."""
@@ -248,7 +248,7 @@ def find_source(folder: Path, out: Path) -> Source:
         begun = load_run(out)
         noted = begun.config.get("begin_with")
         if noted is not None and noted["run"] == name:
-            return Source(folder, begun.config["model"], begun.alphabet, noted, about)
+            return Source(folder, begun.config["model"], begun.encoding, noted, about)
     run = load_run(folder)
     weights, found = run.best_weights()
     bad = first_not_finite(weights.items())
@@ -256,4 +256,4 @@ def find_source(folder: Path, out: Path) -> Source:
         raise UserError(f"the weight {bad} of {folder} is not finite; begin with another run")
     if run.best:
         about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
-    return Source(folder, run.config["model"], run.alphabet, {"run": name, "sha256": found}, about, weights)
+    return Source(folder, run.config["model"], run.encoding, {"run": name, "sha256": found}, about, weights)

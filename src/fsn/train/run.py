@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from .. import data
-from ..data import Alphabet, Corpus
+from ..data import Alphabet, Corpus, Encoding, Reading
 from ..data.paths import reads
 from ..data.registry import folder_of
 from ..errors import UserError
@@ -214,8 +214,15 @@ def read_config(path: Path) -> dict[str, Any]:
         **dict.fromkeys(("model", "recipe", "corpus"), lambda value: isinstance(value, dict)),
         "corpus.name": lambda value: isinstance(value, str),
         "corpus.sha256": lambda value: value is not None,
-        "corpus.symbols": _is_hexadecimal,
     }
+    if (
+        isinstance(config["corpus"], dict) and "vocab_size" in config["corpus"]
+    ):  # subwords, or tokens without text
+        fits["corpus.vocab_size"] = lambda value: type(value) is int and 0 < value < 2**31
+        if "tokenizer" in config["corpus"]:
+            fits |= {"corpus.tokenizer": _is_hexadecimal, "corpus.end": lambda value: type(value) is int}
+    else:
+        fits["corpus.symbols"] = _is_hexadecimal
     for name, fit in fits.items():
         section, _, entry = name.partition(".")
         if not fit(config[section].get(entry) if entry else config[section]):
@@ -284,9 +291,18 @@ class Run:
         return Recipe.from_dict(self.config["recipe"])
 
     @cached_property
+    def encoding(self) -> Encoding:
+        """What the run's tokens mean: encodes and decodes text without the corpus itself."""
+        return data.from_record(self.config["corpus"], self.folder)
+
+    @property
     def alphabet(self) -> Alphabet:
-        """The symbols of the run's corpus: encodes and decodes text without the corpus itself."""
-        return Alphabet(bytes.fromhex(self.config["corpus"]["symbols"]))
+        """The same where the symbols are bytes, for what needs those."""
+        if not isinstance(self.encoding, Alphabet):
+            raise UserError(
+                f"{self.folder} was trained on subwords; this needs a run whose symbols are bytes"
+            )
+        return self.encoding
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
@@ -335,12 +351,13 @@ class Run:
 
     def load_corpus(self, where: str | None = None) -> Corpus:
         """The text the run was trained on, in its tokens; ``where`` is its place now, if that has changed."""
-        text = data.load(where or self.config["corpus"]["name"])
+        made = self.config["corpus"]
+        text = data.load(where or made["name"], reading=Reading.from_record(made), encoding=self.encoding)
         if text.sha256 != self.config["corpus"]["sha256"]:
             raise UserError(
                 f"the corpus {text.name} is not the text {self.folder} was trained on (its sha256 differs)"
             )
-        return text.within(self.alphabet)
+        return text.within(self.encoding)
 
     def load_model(
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"

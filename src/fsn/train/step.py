@@ -120,6 +120,10 @@ class Stepper:
         text = self.windows.gather(self.order.index_select(0, places))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
+    def _documents(self, tokens: Tensor) -> dict[str, Tensor]:
+        documents = self.windows.documents(tokens)
+        return {} if documents is None else {"documents": documents}
+
     def _gradients(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
         """This process's part of the gradient, and of the loss, into ``flat.message``.
 
@@ -134,7 +138,7 @@ class Stepper:
         tokens, targets = self._gather(batch)
         key = DropoutKey(self.counter, rows.start)
         with autocast(self.recipe.precision, self.device):
-            losses = loss_function(tokens, targets, dropout_key=key)
+            losses = loss_function(tokens, targets, dropout_key=key, **self._documents(tokens))
         if self._fused:
             self._backward_fused(losses, batch)
             return

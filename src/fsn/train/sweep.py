@@ -41,7 +41,8 @@ from .resume import find_source
 from .run import DURATION_ENTRIES, differences, load_run, read_config
 
 OTHER = "other settings"
-_OWN = ("name", "preset", "corpus", "model", "begin_with")
+_READING = tuple(f.name for f in dataclasses.fields(data.Reading))
+_OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Job:
     begin_with: str | None = None
     extend: bool = False
     """Whether a run that is there may be made longer."""
+    reading: data.Reading = field(default_factory=data.Reading)
 
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
@@ -70,9 +72,11 @@ class Job:
             if isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             elif isinstance(value, tuple):
-                words += [f"--{flag}", *map(str, value)]
+                words += [word for part in value for word in (f"--{flag}", str(part))]
             else:
                 words += [f"--{flag}", str(value)]
+        for name, value in dataclasses.asdict(self.reading).items():
+            words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
         if self.begin_with is not None:
             words += ["--begin-with", self.begin_with]
         if self.model:
@@ -98,7 +102,7 @@ class Job:
                 **there,
                 "model": config_to_dict(model),
                 "recipe": self.recipe.to_dict(),
-                "corpus": {**there["corpus"], "sha256": self._sha256(there["corpus"])},
+                "corpus": self._corpus(there["corpus"]),
             }
             asked.pop("begin_with", None)
             if self.begin_with is not None:
@@ -108,13 +112,23 @@ class Job:
         except UserError:
             return False
 
+    def _corpus(self, there: Mapping[str, Any]) -> dict[str, Any]:
+        """The corpus part of this run's config, as far as it can differ from the one that is there."""
+        plain = {name: value for name, value in there.items() if name not in _READING or name == "vocab_size"}
+        asked = {**plain, "sha256": self._sha256(there), **self.reading.record()}
+        if self.reading.tokenizer is not None:
+            asked |= data.load_tokenizer(self.reading.tokenizer).record()
+        elif "tokenizer" in there and self.begin_with is not None:
+            asked["tokenizer"] = there["tokenizer"]
+        return asked
+
     def _sha256(self, there: Mapping[str, Any]) -> Any:
         """The sha256 of this run's text. One with a name of its own, or one that is gone, is taken to have stayed as it
         was; none is fetched to find that out."""
         named = self.corpus in dict(data.available())
         if self.corpus == there["name"] and (named or not Path(self.corpus).expanduser().exists()):
             return there["sha256"]
-        return None if named else data.load(self.corpus).sha256
+        return None if named else data.load(self.corpus, reading=self.reading).sha256
 
 
 def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
@@ -175,11 +189,13 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
         raise UserError(f"{path}: {name!r} is not a good name for a run; use one without slashes")
     try:
         recipe = Recipe.from_dict(rest)
+        reading = data.Reading(**{name: entry[name] for name in _READING if name in entry})
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
     begin = entry.get("begin_with")
     corpus = str(entry.get("corpus", "enwik8"))
-    return Job(name, preset, corpus, parent / name, recipe, model, None if begin is None else str(begin))
+    begin_with = None if begin is None else str(begin)
+    return Job(name, preset, corpus, parent / name, recipe, model, begin_with, reading=reading)
 
 
 def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:
@@ -219,7 +235,7 @@ def _folder(value: Any, path: Path) -> Path:
 
 
 def _piece(key: str, value: Any) -> str:
-    if key in ("corpus", "begin_with"):
+    if key in ("corpus", "begin_with", "tokenizer"):
         value = os.path.basename(os.path.abspath(str(value)))
     return str(value) if key in ("preset", "begin_with") else f"{key.removeprefix('model.')}{value}"
 

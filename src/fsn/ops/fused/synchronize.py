@@ -140,11 +140,10 @@ def _(
     from .tiles import BLOCK
 
     batch, length, columns = field.shape
-    exact = {"dtype": torch.float32}
     return (
         field.new_empty(batch, length, columns),
-        field.new_empty(batch, length, **exact),
-        field.new_empty(4, batch * length, **exact),
+        field.new_empty((batch, length), dtype=torch.float32),
+        field.new_empty((4, batch * length), dtype=torch.float32),
         field.new_empty(kept_shape(batch, round_up(length, BLOCK), field.dtype.itemsize)),
     )
 

@@ -1,0 +1,251 @@
+"""Any tokenizer, token files and tables of documents: tokens that mean their text, and errors that help."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("tokenizers")
+from tokenizers import Tokenizer
+
+from fsn.data import Alphabet, Corpus, Reading, Subwords, TokenIds, Windows, from_record, load, load_tokenizer
+from fsn.errors import UserError
+from tests.data.subwords import END, TEXT, byte_pairs, documents
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return byte_pairs()
+
+
+@pytest.fixture
+def saved(tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path / "tokenizer.json"
+
+
+def test_a_text_in_subwords_is_cut_where_its_bytes_are(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(TEXT, encoding="utf-8")
+    plain = load(tmp_path / "text")
+    corpus = load(tmp_path / "text", reading=Reading(tokenizer=str(saved)))
+    assert corpus.sha256 == plain.sha256 and corpus.vocab_size == len(load_tokenizer(str(saved)))
+    assert corpus.train.dtype == torch.int16 and len(corpus) < len(plain) / 2
+    whole = torch.cat([corpus.train.long(), corpus.valid.long(), corpus.test.long()])
+    assert corpus.decode(whole) == TEXT
+    assert corpus.n_bytes is not None and sum(corpus.n_bytes) == len(TEXT.encode())
+    assert abs(corpus.n_bytes[0] - len(plain.train)) < 4 and abs(corpus.n_bytes[1] - len(plain.valid)) < 4
+    share = corpus.tokens_per_byte("valid")
+    assert share == len(corpus.valid) / corpus.n_bytes[1] and plain.tokens_per_byte("valid") == 1.0
+    again = from_record(corpus.record(), saved.parent)
+    assert again == corpus.encoding and corpus.within(again) is corpus
+    with pytest.raises(UserError, match="another tokenizer than the model's"):
+        plain.within(again)
+    with pytest.raises(UserError, match="made of subwords"):
+        _ = corpus.symbols
+
+
+def test_letters_that_spell_a_special_token_are_letters(tokenizer: Tokenizer) -> None:
+    encoding = Subwords(tokenizer)
+    assert encoding.end == tokenizer.token_to_id(END)
+    tokens = encoding.encode(f"a {END} b")
+    assert encoding.end not in tokens.tolist() and encoding.decode(tokens) == f"a {END} b"
+    assert encoding.start().tolist() == [encoding.end]
+
+
+def test_a_tokenizer_without_an_end_gets_one() -> None:
+    encoding = Subwords(byte_pairs(end=None))
+    assert encoding.end == len(encoding) - 1 and encoding.decode(torch.tensor([encoding.end])) == ""
+
+
+def test_settings_of_a_tokenizer_do_not_cut_texts(tokenizer: Tokenizer) -> None:
+    short = Tokenizer.from_str(tokenizer.to_str())
+    short.enable_truncation(4)
+    short.enable_padding(length=100)
+    assert Subwords(short).decode(Subwords(short).encode(TEXT)) == TEXT
+
+
+def test_long_texts_are_encoded_in_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding = Subwords(tokenizer)
+    whole = encoding.encode(TEXT)
+    monkeypatch.setattr("fsn.data.encoding.PIECE", 100)
+    pieces = encoding.encode(TEXT)
+    assert encoding.decode(pieces) == TEXT and len(pieces) < 1.2 * len(whole)
+
+
+def test_tokens_come_out_as_text_one_by_one(tokenizer: Tokenizer) -> None:
+    text = "the phase é 日本 of a field " * 30
+    for encoding in (Subwords(tokenizer), Alphabet.of(text.encode())):
+        stream = encoding.streamed()
+        shown = [stream(int(token)) for token in encoding.encode(text)]
+        assert "".join(shown) + stream(None) == text and "\ufffd" not in "".join(shown)
+
+
+def test_documents_are_packed_with_the_end_before_each(saved: Path, tmp_path: Path) -> None:
+    texts = documents(40)
+    rows = [json.dumps({"text": text, "n": i}) for i, text in enumerate(texts)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows[:20]) + "\n\n" + "\n".join(rows[20:]))
+    for tokenizer in (None, str(saved)):
+        corpus = load(tmp_path / "rows.jsonl", reading=Reading(tokenizer=tokenizer, text_column="text"))
+        assert corpus.end is not None
+        found = []
+        for part in (corpus.train, corpus.valid, corpus.test):
+            tokens = part.long()
+            assert tokens[0] == tokens[-1] == corpus.end
+            places = (tokens == corpus.end).nonzero().flatten().tolist()
+            found += [corpus.decode(tokens[a + 1 : b]) for a, b in itertools.pairwise(places)]
+        assert found == texts
+        assert corpus.n_bytes is not None and sum(corpus.n_bytes) == sum(len(text.encode()) for text in texts)
+        assert corpus.record()["text_column"] == "text"
+        windows = Windows(corpus.train, 64, 16, corpus.end)
+        batch = windows.gather(torch.arange(4))
+        numbers = windows.documents(batch)
+        assert numbers is not None and numbers.shape == batch.shape
+        assert torch.equal(numbers.diff(dim=1) == 1, batch[:, 1:] == corpus.end)
+    assert Windows(corpus.train, 64, 16).documents(batch) is None
+
+
+def test_parquet_and_folders_of_tables(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    texts = documents(30)
+    (tmp_path / "shards").mkdir()
+    table = pyarrow.table({"body": [*texts[:20], None, ""], "n": list(range(22))})
+    pyarrow.parquet.write_table(table, tmp_path / "shards" / "a.parquet")
+    (tmp_path / "shards" / "b.jsonl").write_text("".join(json.dumps({"body": t}) + "\n" for t in texts[20:]))
+    corpus = load(tmp_path / "shards", reading=Reading(text_column="body"))
+    assert corpus.sha256 == Corpus.from_documents("x", texts).sha256
+    assert corpus.left_out == "2 of 32 documents are empty and were left out"
+    with pytest.raises(UserError, match=r"a\.parquet has no column 'text'; it has body, n"):
+        load(tmp_path / "shards" / "a.parquet", reading=Reading(text_column="text"))
+    with pytest.raises(UserError, match="holds int64, not text"):
+        load(tmp_path / "shards" / "a.parquet", reading=Reading(text_column="n"))
+    with pytest.raises(UserError, match="say with --text-column"):
+        load(tmp_path / "shards" / "a.parquet")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1" + bytes(100))
+    with pytest.raises(UserError, match="cannot be read as Parquet"):
+        load(tmp_path / "bad.parquet", reading=Reading(text_column="text"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ('{"text": "a"}\n{"text"\n', r"line 2 of .*rows\.jsonl is not JSON"),
+        ("[" * 100_000, r"line 1 of .*rows\.jsonl is not JSON"),
+        ('{"body": "a"}', "has no column 'text'; it has body"),
+        ("[1, 2]", "has no column 'text'; it is no object"),
+        ('{"text": 3}', "column 'text' in line 1 .* is not text"),
+        ('{"text": ""}\n{"text": null}', "no document with text in it"),
+        ('{"text": "a\\u0000b"}', "holds a zero byte"),
+        ('{"text": "\\ud800"}', r"document 1 holds '\\ud800', half of a character"),
+        ("", "no document with text in it"),
+    ],
+)
+def test_bad_rows_are_one_sentence(tmp_path: Path, lines: str, sentence: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(lines)
+    with pytest.raises(UserError, match=sentence):
+        load(tmp_path / "rows.jsonl", reading=Reading(text_column="text"))
+
+
+@pytest.mark.parametrize("kind", ["bin16", "bin32", "npy16", "npy64"])
+def test_token_files_are_mapped(tmp_path: Path, kind: str) -> None:
+    dtype: Any = {"bin16": np.uint16, "bin32": np.uint32, "npy16": np.uint16, "npy64": np.int64}[kind]
+    numbers = np.random.default_rng(0).integers(0, 60_000, 2000).astype(dtype)
+    if kind.startswith("bin"):
+        path, reading = tmp_path / "x.bin", Reading(token_dtype=numbers.dtype.name, vocab_size=60_000)
+        numbers.tofile(path)
+    else:
+        path, reading = tmp_path / "x.npy", Reading(vocab_size=60_000)
+        np.save(path, numbers)
+    corpus = load(path, reading=reading)
+    assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (1800, 100, 100)
+    assert corpus.encoding == TokenIds(60_000) and corpus.tokens_per_byte("valid") is None
+    assert isinstance(corpus.train.numpy().base, np.memmap) or corpus.train.numpy().base is not None
+    batch = Windows(corpus.train, 32, 16).gather(torch.tensor([3, 7]))
+    assert torch.equal(batch[1], torch.from_numpy(numbers[112:144].astype(np.int64)))
+    again = load(
+        path, reading=Reading.from_record(corpus.record()), encoding=from_record(corpus.record(), tmp_path)
+    )
+    assert again.sha256 == corpus.sha256 and again.record() == corpus.record()
+    with pytest.raises(UserError, match=r"holds the token 59\d\d\d, but there are only 50,000"):
+        load(path, reading=Reading(token_dtype=reading.token_dtype, vocab_size=50_000))
+
+
+def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
+    encoding = load_tokenizer(str(saved))
+    for name, text in (("train.bin", TEXT), ("val.bin", TEXT[:500])):
+        encoding.encode(text).numpy().astype(np.uint16).tofile(tmp_path / name)
+    corpus = load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved)))
+    assert corpus.decode(corpus.valid) == TEXT[:500] and corpus.end == encoding.end
+    assert len(corpus.test) == 0
+    with pytest.raises(UserError, match="fewer than one window"):
+        Windows(corpus.test, 32, 16)
+    with pytest.raises(UserError, match="but the tokenizer has"):
+        load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
+
+
+def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:
+    np.zeros(100, dtype=np.uint16).tofile(tmp_path / "x.bin")
+    with pytest.raises(UserError, match="holds tokens: say with --vocab-size"):
+        load(tmp_path / "x.bin")
+    with pytest.raises(UserError, match="give --token-dtype uint16"):
+        load(tmp_path / "x.bin", reading=Reading(vocab_size=10))
+    with pytest.raises(UserError, match="token_dtype is 'float32'; it takes one of uint16, uint32"):
+        Reading(token_dtype="float32")  # type: ignore[arg-type]
+    for name, raw in {"odd.bin": b"abc", "empty.bin": b""}.items():
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(UserError, match="cannot be read as tokens"):
+            load(tmp_path / name, reading=Reading(token_dtype="uint16", vocab_size=10))
+    for name, array in {"f.npy": np.zeros(9), "two.npy": np.zeros((3, 3), dtype=np.int64)}.items():
+        np.save(tmp_path / name, array)
+        with pytest.raises(UserError, match="write one row of integers"):
+            load(tmp_path / name, reading=Reading(vocab_size=10))
+    np.save(tmp_path / "minus.npy", np.array([1, -1]))
+    with pytest.raises(UserError, match="holds the token -1"):
+        load(tmp_path / "minus.npy", reading=Reading(vocab_size=10))
+    np.save(tmp_path / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match="cannot be read as tokens"):
+        load(tmp_path / "objects.npy", reading=Reading(vocab_size=10))
+
+
+def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
+    (tmp_path / "text").write_bytes(b"a\xffb" * 100)
+    with pytest.raises(UserError, match=r"reads UTF-8, but byte 1 of .*text is b'\\xff'"):
+        load(tmp_path / "text", reading=Reading(tokenizer=str(saved)))
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(UserError, match=r"no\.json is no tokenizer"):
+        load_tokenizer(str(tmp_path / "no.json"))
+    with pytest.raises(UserError, match=r"there is no tokenizer '.*nowhere'"):
+        load_tokenizer(str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="not known here"):
+        load_tokenizer("~nosuchuser/x")
+    with pytest.raises(UserError, match="--text-column is for files"):
+        load("python-stdlib", reading=Reading(text_column="x"))
+    record = Corpus.from_documents("x", documents(3), load_tokenizer(str(saved))).record()
+    saved.write_text(byte_pairs(end=None).to_str())
+    with pytest.raises(UserError, match="is not the tokenizer this run was trained with"):
+        from_record(record, tmp_path)
+
+
+def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte() -> None:
+    from tokenizers import normalizers
+
+    tokenizer = byte_pairs()
+    tokenizer.normalizer = normalizers.Lowercase()
+    corpus = Corpus.from_bytes("x", b"Text With Capitals\n" * 50).in_subwords(Subwords(tokenizer))
+    assert corpus.n_bytes is None and corpus.tokens_per_byte("valid") is None
+
+
+def test_a_folder_that_transformers_saved(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_pairs(end="<done>"), eos_token="<done>")
+    fast.save_pretrained(tmp_path)
+    encoding = load_tokenizer(str(tmp_path))
+    assert encoding.end == fast.eos_token_id and encoding.decode(encoding.encode("the phase")) == "the phase"

@@ -1,0 +1,103 @@
+"""A run on subwords, exported: transformers, ``fsn.load`` and lm-eval read the same model."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fsn
+from fsn.data import Reading, Subwords
+from fsn.errors import UserError
+from fsn.train import Recipe, Run, train
+from tests.data.subwords import byte_pairs, documents
+
+transformers = pytest.importorskip("transformers")
+from fsn.hub import export_run  # noqa: E402
+
+TEXT = "the winding of a größe field <pad>"
+
+
+@pytest.fixture(scope="module", params=["<|endoftext|>", None])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("subwords")
+    byte_pairs(end=request.param).save(str(folder / "tokenizer.json"))
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in documents(80)))
+    return train(
+        "fsn-1m",
+        str(folder / "rows.jsonl"),
+        folder / "run",
+        Recipe(length=32, batch_size=16, max_steps=4, epochs=1),
+        overrides={"k": 8, "layers": 1},
+        reading=Reading(tokenizer=str(folder / "tokenizer.json"), text_column="text"),
+        device="cpu",
+        quiet=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(run: Run) -> Path:
+    return export_run(run.folder, run.folder.parent / "exported")
+
+
+def test_transformers_and_fsn_read_the_same_model(run: Run, exported: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    model = transformers.AutoModelForCausalLM.from_pretrained(exported)
+    ids = tokenizer(TEXT, add_special_tokens=False, return_tensors="pt").input_ids
+    assert ids[0].tolist() == run.encoding.encode(TEXT).tolist() and tokenizer.decode(ids[0]) == TEXT
+    assert tokenizer.eos_token_id == tokenizer.bos_token_id == run.encoding.end
+    assert tokenizer.pad_token_id == len(run.encoding) == model.config.vocab_size
+    native, again = run.load_model(), fsn.load(exported)
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, native(ids)) and torch.equal(again(ids), native(ids))
+    batch = tokenizer(["the", TEXT], padding=True, return_tensors="pt", add_special_tokens=False)
+    with torch.no_grad():
+        padded = model(**batch).logits
+    assert (padded[1] - native(ids)[0]).abs().max() < 1e-4
+    written = fsn.load(run.folder).generate("the ", 6, temperature=0.0)
+    assert written == again.generate("the ", 6, temperature=0.0) and written.startswith("the ")
+    assert isinstance(again.tokenizer, Subwords) and again.generate(symbols=3)
+    assert (
+        "subwords" in (exported / "README.md").read_text()
+        and "bits per byte" in (exported / "README.md").read_text()
+    )
+
+
+def test_tokens_without_a_tokenizer_cannot_be_exported(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 99, 3000))
+    how = {"overrides": {"k": 8, "layers": 1}, "device": "cpu", "quiet": True}
+    short = Recipe(length=32, batch_size=16, max_steps=1, epochs=1)
+    done = train(
+        "fsn-1m", str(tmp_path / "x.npy"), tmp_path / "run", short, reading=Reading(vocab_size=99), **how
+    )  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="trained on tokens without a tokenizer"):
+        export_run(done.folder, tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_lm_eval_reads_it(run: Run, exported: Path, tmp_path: Path) -> None:
+    lm_eval = pytest.importorskip("lm_eval")
+    from lm_eval.tasks import TaskManager
+
+    (tmp_path / "lines.jsonl").write_text(json.dumps({"text": TEXT}))
+    (tmp_path / "bits.yaml").write_text(
+        "task: bits\ndataset_path: json\ntest_split: test\noutput_type: loglikelihood_rolling\ndoc_to_text: ''\n"
+        f"dataset_kwargs: {{data_files: {{test: {tmp_path / 'lines.jsonl'}}}}}\n"
+        "doc_to_target: '{{text}}'\nmetric_list: [{metric: bits_per_byte}]\n"
+    )
+    found = lm_eval.simple_evaluate(
+        model="hf",
+        model_args={"pretrained": str(exported), "device": "cpu", "dtype": "float32"},
+        tasks=["bits"],
+        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
+        bootstrap_iters=0,
+    )
+    tokens = torch.cat([run.encoding.start(), run.encoding.encode(TEXT)])[None]
+    with torch.no_grad():
+        nats = run.load_model().loss(tokens[:, :-1], tokens[:, 1:]).sum()
+    bits = float(nats) / math.log(2) / len(TEXT.encode())
+    assert found["results"]["bits"]["bits_per_byte,none"] == pytest.approx(bits, abs=1e-4)

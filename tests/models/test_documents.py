@@ -1,0 +1,58 @@
+"""Documents packed into one window: none sees another, so the losses are those that each has alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fsn.data import Windows
+from fsn.errors import UserError
+from fsn.models import LanguageModel, build
+
+V, END = 40, 39
+FAMILIES = ["fsn", "fsn-literal", "kuramoto", "fsn-mf", "fsn-dissolved", "transformer", "transformer-kvshift"]
+
+
+def a_model(family: str, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    torch.manual_seed(0)
+    width = {"width": 16} if family.startswith("transformer") else {"k": 16}
+    model = build(f"{family}-1m", V, layers=3, dropout=0.0, **width)
+    with torch.no_grad():  # away from the start, where much is still zero
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return model.eval().to(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_equals_separate(family: str, dtype: torch.dtype, close: float) -> None:
+    model = a_model(family, dtype)
+    torch.manual_seed(1)
+    texts = [torch.cat([torch.tensor([END]), torch.randint(0, END, (n,))]) for n in (7, 1, 20, 12)]
+    stream = torch.cat([*texts, torch.tensor([END])])
+    tokens, targets = stream[None, :-1], stream[None, 1:]
+    documents = Windows(stream, len(stream), 1, END).documents(tokens)
+    assert documents is not None and documents.unique().numel() == len(texts)
+    packed = model.loss(tokens, targets, documents=documents)
+    alone, first = [], 0
+    for text in texts:
+        whole = stream[first : first + len(text) + 1]
+        alone.append(model.loss(whole[None, :-1], whole[None, 1:]))
+        first += len(text)
+    assert (packed - torch.cat(alone, dim=1)).abs().max() <= close
+    joined = model.loss(tokens, targets)
+    assert (joined - packed).abs().max() > 1e-3  # and without the boundaries they do see each other
+    if dtype is torch.float32:
+        return
+    packed.sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    torch.cat(alone, dim=1).sum().backward()
+    for one, other in zip(gradients, (p.grad for p in model.parameters() if p.grad is not None), strict=True):
+        assert (one - other).abs().max() <= 10 * close * max(1.0, float(other.abs().max()))
+
+
+def test_the_numbers_belong_to_the_tokens() -> None:
+    with pytest.raises(UserError, match="documents have shape"):
+        tokens = torch.zeros(1, 4, dtype=torch.int64)
+        a_model("fsn").loss(tokens, tokens, documents=torch.zeros(1, 3, dtype=torch.int64))
