@@ -93,6 +93,7 @@ def page(
     styles: Sequence[str] = (),
     scripts: Sequence[str] = (),
     description: str = "",
+    policy: str = POLICY,
 ) -> str:
     """The whole page. ``body`` is HTML; ``data`` is what scripts find as ``reportData``.
 
@@ -104,7 +105,7 @@ def page(
     read = 'const reportData = JSON.parse(document.getElementById("data").textContent);'
     script = "\n".join(['"use strict";', read, asset("fsn.report", "charts.js"), *scripts])
     return SKELETON.format(
-        policy=POLICY,
+        policy=policy,
         description=escape(description or title),
         title=escape(title),
         style=style,
