@@ -14,7 +14,20 @@ LONGEST = 700
 LONG_FILES: dict[str, str] = {}
 """Files allowed to be longer than LONGEST lines, each with its reason."""
 
-FOLDERS = ["ops", "nn", "models", "data", "train", "pretrained", "measure", "report", "paper", "hub", "demo"]
+FOLDERS = [
+    "ops",
+    "nn",
+    "models",
+    "data",
+    "train",
+    "pretrained",
+    "measure",
+    "report",
+    "paper",
+    "hub",
+    "demo",
+    "explore",
+]
 """A folder, or a file in its place, imports only from itself and from those before it."""
 SHARED = {"checks", "errors", "io", "progress", "text", ""}
 """What every folder may use from the top level."""

@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command(
         "fsn.report.inspection", "inspect", "look inside a run: coupling, copies, fields, states"
     ),
+    "explore": Command("fsn.explore.command", "explore", "a page: type, and watch two models read it"),
     "sweep": Command("fsn.train.commands", "sweep", "carry out a list of runs"),
     "reproduce": Command(
         "fsn.paper.command", "reproduce", "the paper's tables, figures and claims beside ours"

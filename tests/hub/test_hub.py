@@ -160,8 +160,10 @@ def test_padding_behind_a_sequence_trains_with_dropout(exported: dict[str, Path]
     model.train()
     first, second = (model(padded, attention_mask=mask).logits for _ in range(2))
     assert not torch.equal(first, second)
+    first, second = (model(padded.flip(1), attention_mask=mask.flip(1)).logits for _ in range(2))
+    assert not torch.equal(first, second)  # in front as well
     with pytest.raises(UserError, match="no dropout"):
-        model(padded.flip(1), attention_mask=mask.flip(1))
+        model(tokens, use_cache=True)
     model.save_pretrained(tmp_path / "again")
     again = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "again", trust_remote_code=True, dtype=torch.bfloat16

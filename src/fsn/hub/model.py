@@ -175,7 +175,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         """
         cache = past_key_values
         input_ids = self._check(input_ids, inputs_embeds, attention_mask, cache)
-        input_ids, hidden = self._without_padding(input_ids, attention_mask)
+        input_ids, padding = self._without_padding(input_ids, attention_mask)
         if use_cache is None:
             use_cache = cache is not None
         with contextlib.ExitStack() as stack:
@@ -183,19 +183,18 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
                 stack.enter_context(replace(self.model, {self._first_point: inputs_embeds}))
             states = self._recorded(stack, output_hidden_states, "output_hidden_states", "state")
             attentions = self._recorded(stack, output_attentions, "output_attentions", "attention")
-            if cache is None and not use_cache and (hidden is None or behind(hidden)):
-                logits = self.model(input_ids)
+            if cache is None and not use_cache:
+                logits = self.model(input_ids, attention_mask=None if padding is None else ~padding)
             else:
                 if self.training and self.model.uses_dropout:
                     raise UserError(
-                        "no dropout where sequences are padded in front or remembered: pad behind them to train, "
-                        "or call eval()"
+                        "no dropout where a sequence is remembered: pass use_cache=False, or call eval()"
                     )
                 cache = HubCache(self.config.num_hidden_layers) if cache is None else cache
-                logits = self.model.extend(input_ids, cache, hidden)
+                logits = self.model.extend(input_ids, cache, padding)
         loss = None
         if labels is not None:
-            labels = predictable(self._as_read(labels), hidden)
+            labels = predictable(self._as_read(labels), padding)
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return CausalLMOutputWithPast(
@@ -227,17 +226,17 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _without_padding(self, input_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Tokens the model has, and which of them are padding: by the mask, or by the token that stands for it."""
-        hidden = input_ids == self.config.vocab_size
+        padding = input_ids == self.config.vocab_size
         input_ids = self._as_read(input_ids)
         if mask is not None:
-            hidden = hidden | (mask[:, -input_ids.shape[1] :] == 0)
-        input_ids = input_ids.masked_fill(hidden, 0)
+            padding = padding | (mask[:, -input_ids.shape[1] :] == 0)
+        input_ids = input_ids.masked_fill(padding, 0)
         if bool(((input_ids < 0) | (input_ids >= self.config.vocab_size)).any()):
             raise UserError(
                 f"a token is not among the {self.config.vocab_size} symbols of this model: the text has a character "
                 "that its corpus lacks"
             )
-        return input_ids, hidden if bool(hidden.any()) else None
+        return input_ids, padding if bool(padding.any()) else None
 
     def _check(self, tokens: Tensor | None, embeds: Tensor | None, mask: Tensor | None, cache: Any) -> Tensor:
         """The tokens, or stand-ins where phases take their place; what this model cannot do is refused."""
@@ -267,19 +266,14 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         return tokens
 
 
-def predictable(labels: Tensor, hidden: Tensor | None) -> Tensor:
+def predictable(labels: Tensor, padding: Tensor | None) -> Tensor:
     """``labels`` (B, T) with −100 where padding is the label, or all there is to predict it from."""
-    if hidden is None:
+    if padding is None:
         return labels
-    before = torch.nn.functional.pad(hidden[:, :-1], (1, 0))
-    return labels.masked_fill(hidden | before, -100)
+    before = torch.nn.functional.pad(padding[:, :-1], (1, 0))
+    return labels.masked_fill(padding | before, -100)
 
 
 def by_head(attention: Tensor) -> Tensor:
     """(B, T, U) -> (B, 1, T, U); with several heads it has that axis already."""
     return attention if attention.dim() == 4 else attention[:, None]
-
-
-def behind(hidden: Tensor) -> bool:
-    """Whether all padding comes behind its sequence, where causality hides it."""
-    return not bool((hidden[:, :-1] & ~hidden[:, 1:]).any())

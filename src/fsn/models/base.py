@@ -16,6 +16,8 @@ from .generate import Generation
 
 SITES_PER_LAYER = 4
 """Places in a layer that dropout tells apart."""
+IGNORED = -100
+"""A target that counts nothing, as everywhere in PyTorch."""
 
 
 class LanguageModel(Generation, nn.Module):
@@ -34,20 +36,36 @@ class LanguageModel(Generation, nn.Module):
 
     @overload
     def forward(
-        self, tokens: Tensor, targets: None = None, dropout_key: ops.DropoutKey | None = None
+        self,
+        tokens: Tensor,
+        targets: None = None,
+        dropout_key: ops.DropoutKey | None = None,
+        attention_mask: Tensor | None = None,
     ) -> Tensor: ...
 
     @overload
     def forward(
-        self, tokens: Tensor, targets: Tensor, dropout_key: ops.DropoutKey | None = None
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        dropout_key: ops.DropoutKey | None = None,
+        attention_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]: ...
 
     def forward(
-        self, tokens: Tensor, targets: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
+        self,
+        tokens: Tensor,
+        targets: Tensor | None = None,
+        dropout_key: ops.DropoutKey | None = None,
+        attention_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """tokens (B, T) int64 -> logits (B, T, V) float32, and with targets also the losses (B, T) in nats."""
-        self.check_tokens(tokens, targets)
-        logits = self.compute_logits(tokens, self._context(tokens, dropout_key))
+        """tokens (B, T) int64 -> logits (B, T, V) float32, and with targets also the losses (B, T) in nats.
+
+        ``attention_mask`` (B, T) is zero for padding in front of a sequence or behind it. A target of −100, or one
+        that stands at padding, has loss zero: the mean over the others is ``loss.sum() / (targets != -100).sum()``.
+        """
+        tokens, targets, padding = self._prepared(tokens, targets, attention_mask)
+        logits = self.compute_logits(tokens, self._context(tokens, dropout_key, padding))
         if targets is None:
             return logits
         return logits, ops.cross_entropy(logits, targets)
@@ -58,6 +76,7 @@ class LanguageModel(Generation, nn.Module):
         targets: Tensor,
         dropout_key: ops.DropoutKey | None = None,
         documents: Tensor | None = None,
+        attention_mask: Tensor | None = None,
     ) -> Tensor:
         """Per-token loss in nats without keeping logits: what training and evaluation use.
 
@@ -66,15 +85,16 @@ class LanguageModel(Generation, nn.Module):
 
         tokens, targets (B, T) -> (B, T) float32
         """
-        self.check_tokens(tokens, targets)
-        context = self._context(tokens, dropout_key)
+        tokens, masked, padding = self._prepared(tokens, targets, attention_mask)
+        assert masked is not None
+        context = self._context(tokens, dropout_key, padding)
         if documents is not None:
             if documents.shape != tokens.shape:
                 raise UserError(
                     f"documents have shape {tuple(documents.shape)} and tokens {tuple(tokens.shape)}; make them equal"
                 )
             context = replace(context, documents=documents)
-        return self.compute_loss(tokens, targets, context)
+        return self.compute_loss(tokens, masked, context)
 
     def new_cache(self) -> Cache:
         """An empty memory for :meth:`extend`."""
@@ -111,13 +131,39 @@ class LanguageModel(Generation, nn.Module):
             cache.cut(first)
             raise
 
-    def _context(self, tokens: Tensor, dropout_key: ops.DropoutKey | None) -> Context:
+    def _prepared(
+        self, tokens: Tensor, targets: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Checked tokens and targets, neither of which count at padding, and where padding is; None: no matter."""
+        padding = None
+        if mask is not None and isinstance(tokens, Tensor):
+            if mask.shape != tokens.shape:
+                raise UserError(
+                    f"attention_mask has shape {tuple(mask.shape)} and tokens {tuple(tokens.shape)}; make them equal"
+                )
+            padding = mask == 0
+            tokens = tokens.masked_fill(padding, 0)
+            targets = None if targets is None else targets.masked_fill(padding, IGNORED)
+            ends = padding[:, 1:] & ~padding[:, :-1]
+            begins = padding[:, :-1] & ~padding[:, 1:]
+            if bool((ends.cumsum(1).bool() & begins).any()):
+                raise UserError(
+                    "attention_mask has zeros inside a sequence; pad in front of sequences or behind them"
+                )
+            if not bool(begins.any()):
+                padding = None  # all of it comes behind the sequences, where causality hides it
+        self.check_tokens(tokens, targets)
+        return tokens, targets, padding
+
+    def _context(
+        self, tokens: Tensor, dropout_key: ops.DropoutKey | None, padding: Tensor | None = None
+    ) -> Context:
         """A sequence read whole; in training mode, a dropout key is drawn where none is given."""
         if not self.training or not self.uses_dropout:
             dropout_key = None
         elif dropout_key is None:
             dropout_key = ops.DropoutKey.draw(tokens.device)
-        return Context(self.probe, dropout_key)
+        return Context(self.probe, dropout_key, padding=padding)
 
     @property
     def uses_dropout(self) -> bool:
@@ -140,7 +186,8 @@ class LanguageModel(Generation, nn.Module):
             if value.shape[1] == 0 or value.shape[0] == 0:
                 raise UserError(f"{name} are empty (shape {tuple(value.shape)}); pass at least one position")
             if value.device.type == "cpu" and not torch.compiler.is_compiling():
-                low, high = int(value.min()), int(value.max())
+                real = value if value is tokens else value.masked_fill(value == IGNORED, 0)
+                low, high = int(real.min()), int(real.max())
                 if low < 0 or high >= self.config.vocab_size:
                     bad = low if low < 0 else high
                     raise UserError(

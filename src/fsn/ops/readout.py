@@ -20,7 +20,7 @@ def coherences(theta: Tensor, prototypes: Tensor, round_output: bool = True) -> 
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Per-token loss in nats.
+    """Per-token loss in nats; zero, and without gradient, where the target is −100.
 
     logits: (B, T, V), targets: (B, T) -> (B, T)
     """

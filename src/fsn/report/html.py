@@ -128,6 +128,7 @@ def page(
     styles: Sequence[str] = (),
     scripts: Sequence[str] = (),
     description: str = "",
+    policy: str = POLICY,
 ) -> str:
     """The whole page. ``body`` is HTML; ``data`` is what scripts find as ``reportData``.
 
@@ -140,7 +141,7 @@ def page(
     shared = (asset("fsn.report", name) for name in ("charts.js", "copy.js"))
     script = "\n".join(['"use strict";', read, *shared, *scripts])
     return SKELETON.format(
-        policy=POLICY,
+        policy=policy,
         description=escape(description or title),
         title=escape(title),
         style=style,

@@ -295,13 +295,15 @@ def readout(
     device: str = "cpu",
     seed: int = 0,
     keep: bool = True,
+    ignored: int = 0,
 ) -> Errors:
-    """Cross-entropy of s · coherence with prototypes, from θ on."""
+    """Cross-entropy of s · coherence with prototypes, from θ on; of the first ``ignored`` rows none is asked for."""
     inputs = Inputs(dtype, device, seed)
     theta, theta64 = inputs.leaf("theta", inputs.draw(rows, k, rounded=False))
     prototypes, prototypes64 = inputs.leaf("prototypes", inputs.draw(symbols, k, rounded=False))
     scale, scale64 = inputs.leaf("scale", torch.tensor(1.5 * k**-0.5, device=device))
     targets = torch.randint(symbols, (rows,), generator=inputs.generator).to(device)
+    targets[:ignored] = -100
     grad = inputs.draw(rows).abs()
     _, feat = features(theta, inputs.dtype)
     loss = ReadoutFunction.apply(feat, prototypes, scale, targets, keep)

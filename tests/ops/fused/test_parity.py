@@ -86,6 +86,7 @@ SMALL = [
     ("mean_field", {"rows": 9, "k": 35, "modes": 5}),
     ("readout", {"rows": 37, "k": 17, "symbols": 41}),
     ("readout", {"rows": 37, "k": 17, "symbols": 41, "keep": False}),
+    ("readout", {"rows": 37, "k": 17, "symbols": 41, "ignored": 20}),
     ("embedding", {"rows": 50, "k": 17, "symbols": 41}),
 ]
 

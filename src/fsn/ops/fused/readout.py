@@ -56,7 +56,7 @@ def prototypes_backward_kernel(
 def cross_entropy_kernel(
     z_ptr, target_ptr, scale_ptr, loss_ptr, lse_ptr, M, V, VP: tl.constexpr, BV: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """z (M, VP), targets (M,) -> loss and log-sum-exp (M,), for logits = scale · z"""
+    """z (M, VP), targets (M,) -> loss and log-sum-exp (M,), for logits = scale · z; no loss where a target is −100"""
     rows = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     cols = tl.arange(0, BV)
     ok = rows < M
@@ -68,7 +68,7 @@ def cross_entropy_kernel(
     z = tl.where((cols < V)[None, :], z, float("-inf"))
     top = tl.max(z, axis=1)
     lse = top + tl.log(tl.sum(tl.exp(z - top[:, None]), axis=1))
-    tl.store(loss_ptr + rows, lse - hit, mask=ok)
+    tl.store(loss_ptr + rows, tl.where(target >= 0, lse - hit, 0.0), mask=ok)
     tl.store(lse_ptr + rows, lse, mask=ok)
 
 
@@ -93,7 +93,7 @@ def cross_entropy_backward_kernel(
         z = tl.load(z_ptr + rows[:, None] * VP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
         target = tl.load(target_ptr + rows, mask=ok, other=0)
         lse = tl.load(lse_ptr + rows, mask=ok, other=0.0)
-        dloss = tl.load(dloss_ptr + rows, mask=ok, other=0.0)
+        dloss = tl.load(dloss_ptr + rows, mask=ok & (target >= 0), other=0.0)
         hit = cols[None, :] == target[:, None]
         g = tl.exp(z * scale - lse[:, None]) - tl.where(hit, 1.0, 0.0)
         g = tl.where(ok[:, None] & (cols < V)[None, :], g * dloss[:, None], 0.0)

@@ -1,0 +1,166 @@
+"""The page's server: this computer only, short questions only, every refusal one sentence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import UserError
+from ..report.html import asset, page
+from .reading import Explorer
+
+LARGEST = 64_000
+"""Bytes of a question; the longest text a model reads is far below."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Cut(BaseModel):
+    layer: Annotated[int, Field(ge=0, lt=1000)]
+    field: Literal["present", "successor"]
+
+
+class Question(BaseModel):
+    text: str
+    cuts: Annotated[list[Cut], Field(max_length=200)] = []
+
+    def pairs(self) -> list[tuple[int, str]]:
+        return [(cut.layer, cut.field) for cut in self.cuts]
+
+
+class Look(Question):
+    at: Annotated[int, Field(ge=0, lt=1_000_000)]
+
+
+class Guard:
+    """Lets through what comes from the page itself: the right host, no other origin, a body of bounded size."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = refuse(headers)
+        if refusal is None:
+            body, refusal = await read_body(receive)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        sent = False
+
+        async def again() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.encode(), value.encode()) for name, value in HEADERS.items()),
+                ]
+            await send(message)
+
+        await self.app(scope, again, with_headers)
+
+
+def refuse(headers: dict[str, str]) -> JSONResponse | None:
+    """The answer to a request that does not come from the page: another name for this computer, or another page."""
+    host = headers.get("host", "")
+    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.split(":")[0]
+    if name not in LOOPBACK:
+        return sentence("this page is served to this computer only; open it as http://127.0.0.1", 403)
+    origin = headers.get("origin")
+    if origin is not None and origin != f"http://{host}":
+        return sentence("questions are answered to the page itself only, not to other pages", 403)
+    return None
+
+
+async def read_body(receive: Receive) -> tuple[bytes, JSONResponse | None]:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return body, sentence("the request ended early", 400)
+        body += message.get("body", b"")
+        if len(body) > LARGEST:
+            return b"", sentence(
+                "this text is too long: the models read a few hundred symbols; shorten it", 413
+            )
+        if not message.get("more_body"):
+            return body, None
+
+
+def sentence(text: str, status: int) -> JSONResponse:
+    return JSONResponse({"error": text}, status_code=status)
+
+
+def make_app(explorer: Explorer) -> FastAPI:
+    """The page at /, and what it asks: /read for a text, /look for one of its symbols."""
+    app = FastAPI(title="fsn explore", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Guard)
+    html = render(explorer.about())
+
+    @app.get("/", response_class=HTMLResponse)
+    def index() -> str:
+        return html
+
+    @app.get("/favicon.ico")
+    def icon() -> Response:
+        return Response(status_code=204)
+
+    @app.post("/read")
+    def read(question: Question) -> JSONResponse:
+        return JSONResponse(explorer.read(question.text, question.pairs()))
+
+    @app.post("/look")
+    def look(question: Look) -> JSONResponse:
+        return JSONResponse(explorer.look(question.text, question.at, question.pairs()))
+
+    @app.exception_handler(UserError)
+    def refused(request: Request, error: UserError) -> JSONResponse:
+        return sentence(str(error), 400)
+
+    @app.exception_handler(RequestValidationError)
+    def senseless(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:] if isinstance(part, str | int))[:80]
+        return sentence(f"this question makes no sense ({where or 'body'}: {first['msg'][:200]})", 400)
+
+    @app.exception_handler(HTTPException)
+    def elsewhere(request: Request, error: HTTPException) -> JSONResponse:
+        return sentence("there is nothing here; the page is at /", error.status_code)
+
+    return app
+
+
+def render(about: dict[str, Any]) -> str:
+    """The page with what it has to know inside."""
+    here = "fsn.explore"
+    return page(
+        "fsn explore",
+        asset(here, "page.html"),
+        data=about,
+        styles=[asset(here, "page.css")],
+        scripts=[asset(here, "page.js")],
+        description="Two models at work on what you type",
+        policy=HEADERS["content-security-policy"].split("; frame-ancestors")[0],
+    )

@@ -1,0 +1,69 @@
+"""Examples and notebooks run as they are, in seconds, and say what their texts promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.examples import notebook
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+
+
+def printed(name: str, folder: Path, *words: str) -> str:
+    """What an example prints, started from another folder."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_intervention(tmp_path: Path) -> None:
+    said = printed("intervention.py", tmp_path)
+    whole, unseeing, unfrustrated, _ = (float(x) for x in re.findall(r"(\d\.\d\d)$", said, re.MULTILINE))
+    assert whole < 1.2 and unseeing > whole + 1.5 and unfrustrated > whole + 1.5
+
+
+def test_fine_tuning(tmp_path: Path) -> None:
+    import fsn
+
+    said = printed("fine_tuning.py", tmp_path, "--steps", "3", "--out", "tuned.safetensors")
+    before, after = (float(x) for x in re.findall(r"(\d\.\d{3}) bits", said))
+    assert after < before - 0.02
+    from safetensors.torch import load_model
+
+    model = fsn.load("fsn-1m")
+    assert load_model(model, tmp_path / "tuned.safetensors") == (set(), [])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebooks(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    found = notebook.read(path)
+    kept = [[o["output_type"] for o in c["outputs"]] for c in found["cells"] if c["cell_type"] == "code"]
+    namespace = notebook.run(found, path.name)
+    made = [[o["output_type"] for o in c["outputs"]] for c in found["cells"] if c["cell_type"] == "code"]
+    assert kept == made and any("display_data" in o for o in kept)  # what is shown is what comes out
+    if path.stem == "copy_depth":
+        table = namespace["table"]
+        copied = slice(2, 4)
+        whole, cut = table["fsn-1m"][copied], table["fsn-1m, successor field off"][copied]
+        assert all(b > a + 0.5 for a, b in zip(whole, cut, strict=True))
+
+
+def test_there_are_two_notebooks() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["copy_depth", "the_layer"]
