@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..measure.copy_depth import CAP
-from ..measure.kernel import FIELDS, coupling_function, kernels_of, read_kernel
+from ..measure.coupling import FIELDS, coupling_function, kernels_of, read_kernel
 from ..measure.lesions import coefficients_of, without_field
 from ..measure.losses import NATS_PER_BIT, evaluating
 from ..models import FSN, LanguageModel
