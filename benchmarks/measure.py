@@ -55,8 +55,8 @@ class Case:
 
     def recipe(self, device: torch.device) -> Recipe:
         """The paper's, with the engine and the precision that this model would train with here."""
-        engine = choose_engine("auto", device, self.config)
         precision: Any = "bf16" if device.type == "cuda" else "fp32"
+        engine = choose_engine("auto", device, self.config, precision, self.length)
         return Recipe(batch_size=self.batch, length=self.length, precision=precision, engine=engine)
 
 

@@ -7,16 +7,20 @@ under Triton's interpreter (``tests/ops/fused/interpreter.py``).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import fsn
 from fsn.data import Windows, epoch_order
-from fsn.models import FSN, LanguageModel, fused
+from fsn.models import FSN, LanguageModel, fused, selfcheck
 from fsn.ops import DropoutKey
 from fsn.ops.fused import ledger
 from fsn.train.optimizer import FlatParameters
@@ -32,9 +36,9 @@ Gradients = dict[str, Tensor]
 
 @contextlib.contextmanager
 def path(which: str) -> Iterator[None]:
-    """Take the ``fused`` path, or the ``reference``."""
+    """Take the ``fused`` path, whatever the check at its first use would say, or the ``reference``."""
     before = os.environ.get("FSN_FUSED")
-    os.environ["FSN_FUSED"] = {"fused": "1", "reference": "0"}[which]
+    os.environ["FSN_FUSED"] = {"fused": "force", "reference": "0"}[which]
     try:
         yield
     finally:
@@ -65,32 +69,8 @@ def build(family: str, device: str, steps: int = 0, **overrides: Any) -> Languag
     if steps:
         train(model, steps, "reference", device)
     else:
-        scatter(model)
+        selfcheck.scatter(model)
     return model
-
-
-@torch.no_grad()
-def scatter(model: LanguageModel) -> None:
-    """Move every parameter away from its start, to where a layer neither does nothing nor turns all phases.
-
-    Phases are spread so that attention is neither even nor all on the diagonal. The bounds' α start at 2π:
-    with random weights that lets each layer move phases by radians, and any error with them; here they are
-    about one.
-    """
-    generator = torch.Generator().manual_seed(7)
-    width = (2 * model.config.k**-0.5) ** 0.5 if isinstance(model, FSN) else 1.0
-    for name, parameter in model.named_parameters():
-        noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-        if name == "embedding.phases" or name == "readout.prototypes":
-            parameter.copy_(width * noise)
-        elif "kernel" in name:
-            parameter.add_(0.3 * noise)
-        elif name == "gates.weight":
-            parameter.copy_(0.3 * parameter.shape[1] ** -0.5 * noise)
-        elif name.endswith("alpha"):
-            parameter.copy_(1.0 + 0.2 * noise.tanh())
-        elif parameter.dim() <= 1:
-            parameter.mul_(1 + 0.2 * noise.tanh()).add_(0.1 * noise)
 
 
 def train(
@@ -131,34 +111,14 @@ def compare(
     chunk: int | None = None,
     **overrides: Any,
 ) -> dict[str, list[float]]:
-    """Errors against float64 by name: of the fused path, and of the reference in the same precision.
-
-    ``gradient`` is all of it as one vector. Scalars (τ, α, s) count there alone: each is a sum with
-    cancellation, whose own error is an accident. Errors are relative to the norm of what they are errors
-    of, but at least to 1e-3 of the whole gradient's norm.
-    """
+    """Errors against float64 by name: of the fused path, and of the reference in the same precision."""
     model = build(family, device, steps, **overrides)
     tokens, targets = text(batch, T, device)
     key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
     with path("fused"), limited(chunk=chunk):
         assert isinstance(model, FSN) and fused.applies(model, tokens)
-        losses, grads = gradients(model, tokens, targets, dtype, key)
-    with path("reference"):
-        plain_losses, plain_grads = gradients(model, tokens, targets, dtype, key)
-        exact_losses, exact = gradients(model.double(), tokens, targets, "float64", key)
-    assert grads.keys() == exact.keys()
-    errors = {"loss": [relative(losses, exact_losses), relative(plain_losses, exact_losses)]}
-    groups = {name: [name] for name, g in exact.items() if g.dim()} | {"gradient": list(exact)}
-    floor = 1e-3 * together(exact, groups["gradient"]).norm().item()
-    for group, names in groups.items():
-        reference = together(exact, names)
-        size = max(reference.norm().item(), floor)
-        errors[group] = [relative(together(g, names), reference, size) for g in (grads, plain_grads)]
-    return errors
-
-
-def together(tensors: Gradients, names: list[str]) -> Tensor:
-    return torch.cat([tensors[name].flatten() for name in names])
+        found = selfcheck.errors(model, tokens, targets, getattr(torch, dtype), key)
+    return {name: list(pair) for name, pair in found.items()}
 
 
 def same_bits(
@@ -390,3 +350,75 @@ def graph_training(steps: int, device: str = "cuda", **overrides: Any) -> dict[s
             stepper.run(steps, 0)
             losses[which] = stepper.read(0, steps)[0]
     return losses
+
+
+class Broken:
+    """A kernel that does its work and then spoils what it wrote, or does not run at all."""
+
+    def __init__(self, kernel: Any, raises: bool) -> None:
+        self.kernel, self.raises = kernel, raises
+
+    def __getitem__(self, grid: Any) -> Any:
+        def launch(*args: Any, **options: Any) -> None:
+            if self.raises:
+                raise RuntimeError("PassManager::run failed\nand more")
+            tensors = [a for a in args if isinstance(a, Tensor) and a.is_floating_point()]
+            before = [t.clone() for t in tensors]
+            self.kernel[grid](*args, **options)
+            for tensor, old in zip(tensors, before, strict=True):
+                if not torch.equal(tensor, old):
+                    tensor.mul_(1.3)
+
+        return launch
+
+
+def self_check(
+    family: str = "fsn",
+    dtype: str = "float32",
+    broken: str | None = None,
+    raises: bool = False,
+    forced: bool = False,
+    backward: bool = True,
+    **overrides: Any,
+) -> dict[str, Any]:
+    """What a model does that checks its kernels, one of which ("module:name") may be broken: is it served, does it run
+    fused, and which lines are shown?"""
+    config = fsn.preset(f"{family}-1m", SYMBOLS, **{"k": 5, "layers": 1} | overrides)
+    tokens, targets = text(1, 4, "cpu")
+    random = torch.get_rng_state()
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("FSN_FUSED", "force" if forced else "1")
+        patch.setattr(fused, "CHECKED", {"cpu"})
+        patch.setattr(selfcheck, "LENGTHS", {256: 9})
+        patch.setattr(selfcheck, "_verdicts", {})
+        if broken:
+            module, _, name = broken.partition(":")
+            home = importlib.import_module(f"fsn.ops.fused.{module}")
+            patch.setattr(home, name, Broken(getattr(home, name), raises))
+        checks = Counter[bool]()
+        plain = selfcheck.disagreement
+
+        def counted(*args: Any) -> str | None:
+            checks[args[-1]] += 1
+            return plain(*args)
+
+        patch.setattr(selfcheck, "disagreement", counted)
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+        stack.enter_context(torch.set_grad_enabled(backward))
+        served = [fused.serves(config, torch.device("cpu"), getattr(torch, dtype)) for _ in range(2)]
+        same_random = torch.equal(random, torch.get_rng_state())
+        model = FSN(config)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            applies = fused.applies(model, tokens)
+            with torch.inference_mode():
+                finite = bool(torch.isfinite(model.loss(tokens, targets)).all())
+    return {
+        "served": served,
+        "applies": applies,
+        "finite": finite,
+        "checks": checks.total(),
+        "same random": same_random,
+        "lines": [str(w.message) for w in caught],
+    }

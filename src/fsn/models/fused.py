@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .fsn import FSN, FSNLayer
 
 
+CHECKED = {"cuda"}
+"""Kinds of device for which kernels are compiled, so that they are checked before their first use."""
+
+
 def _any(value: Any) -> bool:
     return True
 
@@ -82,22 +86,35 @@ def _allowed(config: Any, table: Mapping[str, Callable[[Any], bool]]) -> bool:
     return all(name in table and table[name](getattr(config, name)) for name in fields)
 
 
-def serves(config: Config, device: torch.device) -> bool:
-    """Whether a model of this config runs fused on this device; everything else is the reference's."""
-    return isinstance(config, FSNConfig) and _allowed(config, MODEL) and fused.available(device)
+def serves(
+    config: Config, device: torch.device, dtype: torch.dtype = torch.bfloat16, length: int = 256
+) -> bool:
+    """Whether a model of this config runs fused on this device, in this compute type, on sequences this long.
+
+    All else is the reference's. The first answer for a GPU checks the kernels there (``selfcheck.py``).
+    """
+    if not (isinstance(config, FSNConfig) and _allowed(config, MODEL) and fused.available(device)):
+        return False
+    if device.type not in CHECKED or fused.forced():
+        return True
+    from .selfcheck import agrees
+
+    return agrees(config, device, dtype, length)
 
 
 def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
     """Whether this call runs fused: whole sequences without padding or documents, neither probed nor compiled, in
     float32 or bfloat16 autocast."""
-    return (
-        not (model.probe.active or context.probe.active)
-        and context.cache is None
-        and context.masked is None
-        and not torch.compiler.is_compiling()
-        and serves(model.config, tokens.device)
-        and fused.compute_dtype(model.embedding.phases) is not None
-    )
+    if (
+        model.probe.active
+        or context.probe.active
+        or context.cache is not None
+        or context.masked is not None
+        or torch.compiler.is_compiling()
+    ):
+        return False
+    dtype = fused.compute_dtype(model.embedding.phases)
+    return dtype is not None and serves(model.config, tokens.device, dtype, tokens.shape[1])
 
 
 @dataclasses.dataclass

@@ -101,11 +101,9 @@ def _with_choices(
         precision = kept.precision if precision == "auto" else precision
         if engine == "auto" and not (kept.engine.endswith("graph") and device.type != "cuda"):
             engine = kept.engine  # a run may move from a GPU to a CPU, which has no graphs
-    recipe = dataclasses.replace(
-        recipe,
-        precision=choose_precision(precision, device),
-        engine=choose_engine(engine, device, model),
-    )
+    precision = choose_precision(precision, device)
+    engine = choose_engine(engine, device, model, precision, recipe.predictions)
+    recipe = dataclasses.replace(recipe, precision=precision, engine=engine)
     return {**asked, "recipe": recipe.to_dict()}
 
 

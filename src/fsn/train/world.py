@@ -158,12 +158,20 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
     return asked
 
 
-def choose_engine(asked: Engine, device: torch.device, model: Config | None = None) -> Engine:
+def choose_engine(
+    asked: Engine,
+    device: torch.device,
+    model: Config | None = None,
+    precision: Precision = "bf16",
+    length: int = 256,
+) -> Engine:
     """``auto`` on a GPU: one CUDA graph of fused kernels where the model has them, of compiled ones otherwise."""
     if asked == "auto":
         if device.type != "cuda":
             return "eager"
-        return "graph" if model is None or fused.serves(model, device) else "compile-graph"
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        served = model is None or fused.serves(model, device, dtype, length)
+        return "graph" if served else "compile-graph"
     if asked.endswith("graph") and device.type != "cuda":
         raise UserError(f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU")
     return asked

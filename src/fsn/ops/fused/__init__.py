@@ -3,8 +3,9 @@
 Nothing here is imported unless it can run: see :func:`available`. The reference in ``ops`` stays the oracle; the tests
 compare forward values and every gradient.
 
-Switches: ``FSN_FUSED=0`` in the environment turns the fused path off. ``TRITON_INTERPRET=1`` runs the kernels in
-Triton's interpreter on the CPU, for tests.
+Switches: ``FSN_FUSED=0`` in the environment turns the fused path off, ``FSN_FUSED=force`` turns the check of the
+kernels off that a model does before it first runs fused on a GPU (``models/selfcheck.py``). ``TRITON_INTERPRET=1`` runs
+the kernels in Triton's interpreter on the CPU, for tests.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
 
 
+def forced() -> bool:
+    """Whether kernels run without the check at their first use."""
+    return os.environ.get("FSN_FUSED") == "force"
+
+
 def available(device: torch.device) -> bool:
     """Whether fused kernels can run for tensors on this device: CUDA with Triton, or the interpreter."""
     if os.environ.get("FSN_FUSED", "1") == "0":
@@ -53,4 +59,4 @@ def compute_dtype(tensor: Tensor) -> torch.dtype | None:
     return torch.bfloat16 if torch.get_autocast_dtype(kind) == torch.bfloat16 else None
 
 
-__all__ = ["WIDEST", "available", "compute_dtype", "interpreting"]
+__all__ = ["WIDEST", "available", "compute_dtype", "forced", "interpreting"]
