@@ -29,7 +29,7 @@ FOLDERS = [
     "explore",
 ]
 """A folder, or a file in its place, imports only from itself and from those before it."""
-SHARED = {"checks", "errors", "io", "progress", "text", ""}
+SHARED = {"checks", "errors", "io", "progress", "text", "versions", ""}
 """What every folder may use from the top level."""
 
 HOMES = {name: getattr(getattr(fsn, name), "__module__", "fsn.").split(".")[1] for name in fsn.__all__}

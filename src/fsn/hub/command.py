@@ -20,8 +20,13 @@ def export(run: Path, out: Path, /, *, which: Literal["best", "last"] = "best") 
         out: The folder to write, which must not hold anything yet.
         which: The weights of the best epoch, or the last ones saved.
     """
+    from ..progress import say
+    from ..versions import untested
     from . import export_run
 
+    odd = untested("CPU", ["transformers"])
+    if odd:
+        say(odd)
     written = export_run(run, out, which)
     print(f"exported: {written}")
     for file in sorted(written.iterdir()):

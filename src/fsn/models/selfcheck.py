@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib.metadata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from .. import ops
 from ..nn import NO_PROBE, Context
+from ..versions import installed
 from . import fused
 from .config import FSNConfig
 
@@ -65,7 +65,7 @@ def agrees(config: FSNConfig, device: torch.device, dtype: torch.dtype, length: 
     reason = disagreement(*key, backward)
     if reason:
         where = torch.cuda.get_device_name(device) if device.type == "cuda" else "Triton's interpreter"
-        versions = f"torch {torch.__version__}, Triton {_triton()}, {where}"
+        versions = f"torch {torch.__version__}, Triton {installed('triton')}, {where}"
         warnings.warn(
             f"fsn: the fused kernels failed their check against the reference here ({versions}): {reason}; using the "
             "reference, which is slower",
@@ -118,13 +118,6 @@ def _apart() -> Iterator[None]:
             yield
         finally:
             torch.set_float32_matmul_precision(precision)
-
-
-def _triton() -> str:
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        return "of unknown version"
 
 
 # -- the comparison, which the tests use too -----------------------------------------------------------------

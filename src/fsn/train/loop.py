@@ -34,6 +34,7 @@ from ..models import (
     preset_with,
 )
 from ..progress import Bar, count, duration
+from ..versions import untested
 from .checkpoint import NonFinite
 from .evaluate import Evaluation, EvaluationStopped, evaluate
 from .loggers import check_loggers
@@ -369,6 +370,9 @@ class Training:
         say(
             f"device    {describe_device(self.world.device)}{processes}{', deterministic' if r.deterministic else ''}"
         )
+        odd = untested("CPU" if self.world.device.type == "cpu" else describe_device(self.world.device))
+        if odd:
+            say(f"versions  {odd}")
         say(f"precision {PRECISIONS[r.precision]}")
         say(f"engine    {ENGINES[r.engine]}")
         say(

@@ -1,0 +1,121 @@
+"""The versions that fsn has been run with: one table, from which docs/versions.md is made.
+
+    python -m fsn.versions > docs/versions.md
+
+Other versions may well work, and nothing is refused: ``fsn train`` names those in use that are not in the table.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["passed", "failed", "not run"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One set of versions, what was done with it, and how it ended. None: not part of it."""
+
+    torch: str
+    triton: str | None
+    transformers: str | None
+    python: str
+    device: str
+    """A GPU by the name CUDA gives it, or CPU."""
+    done: str
+    status: Status
+
+
+TESTED = (
+    Row(
+        "2.11.0", "3.6.0", None, "3.12", "NVIDIA H200",
+        "all GPU tests; every run in `results`; CUDA 13.0, the ptxas that torch's own Triton brings",
+        "passed",
+    ),
+    Row(
+        "2.11.0", "3.7.1", None, "3.12", "NVIDIA H200",
+        "all GPU tests and 2,000 training steps, fused kernels only; ptxas 12.8.93, which Triton 3.7.1 brings",
+        "not run",
+    ),
+    Row(
+        "2.13.0", "3.7.1", None, "3.12", "NVIDIA H200",
+        "what `constraints.txt` installs on a GPU machine: its CUDA build was too large to take along",
+        "not run",
+    ),
+    Row(
+        "2.13.0", "3.7.1", "5.22.2", "3.11", "CPU",
+        "all tests without a GPU: the reference, kernels in Triton's interpreter, kernels compiled for Hopper",
+        "passed",
+    ),
+)  # fmt: skip
+"""What was run, newest kernels first. A row counts as tested when its status is ``passed``."""
+
+
+def installed(name: str) -> str | None:
+    """The version in use, without a build's suffix; None where there is none."""
+    if name == "python":
+        return ".".join(platform.python_version_tuple()[:2])
+    try:
+        return importlib.metadata.version(name).split("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def untested(device: str, names: Sequence[str] = ("python", "torch", "triton")) -> str | None:
+    """One sentence about what is in use here and not in the table; None where all of it is.
+
+    ``device`` is a GPU's name, or CPU. What passed on a CPU says nothing about a GPU, and on a CPU no kernel runs.
+    """
+    gpu = device != "CPU"
+    rows = [row for row in TESTED if row.status == "passed" and (row.device != "CPU" or not gpu)]
+    found = {name: installed(name) for name in names if gpu or name != "triton"}
+    if gpu:
+        found["device"] = device
+    parts = []
+    for name, version in found.items():
+        tested = sorted({_told(row, name) for row in rows if getattr(row, name) is not None})
+        if version is not None and version not in {getattr(row, name) for row in rows}:
+            parts.append(f"{TITLES[name]}{version} (tested: {', '.join(tested) or 'none yet'})")
+    if not parts:
+        return None
+    return f"not tested with {'these kernels' if gpu else 'fsn'}: {'; '.join(parts)}; see docs/versions.md"
+
+
+TITLES = {
+    "python": "Python ",
+    "torch": "torch ",
+    "triton": "Triton ",
+    "transformers": "transformers ",
+    "device": "",
+}
+
+
+def _told(row: Row, name: str) -> str:
+    value = str(getattr(row, name)).removeprefix("NVIDIA ")
+    return value if name == "device" else f"{value} on {row.device.removeprefix('NVIDIA ')}"
+
+
+def page() -> str:
+    """docs/versions.md"""
+    lines = [
+        "# Tested versions",
+        "",
+        "Made from `src/fsn/versions.py` by `python -m fsn.versions > docs/versions.md`. Other versions may well work: "
+        "nothing is refused, `fsn train` says in one line which of its versions are not here, and on a GPU the fused "
+        "kernels are checked against the reference before their first use ([the fast path](fast-path.md)).",
+        "",
+        "| torch | Triton | transformers | Python | device | what was run | status |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in TESTED:
+        cells = (row.torch, row.triton, row.transformers, row.python, row.device, row.done, row.status)
+        lines.append(f"| {' | '.join(cell or '–' for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
