@@ -107,4 +107,4 @@ def test_the_kernels_of_this_gpu_pass(
     print(
         f"{name} {dtype} T={length}: check {seconds[0]:.2f} s the first time, {1e3 * seconds[1]:.0f} ms compiled"
     )
-    assert seconds[1] < 0.5
+    assert seconds[1] < 2  # a few milliseconds, unless other tests keep the GPU busy

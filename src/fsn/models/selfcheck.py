@@ -97,11 +97,11 @@ def disagreement(
         first = str(error).strip().splitlines()
         return f"{type(error).__name__}: {first[0] if first else 'no more is known'}"
     worst = max(found, key=lambda name: found[name][0] / _allowed(found[name][1], dtype))
-    error, plain = found[worst]
-    if error <= _allowed(plain, dtype):
+    off, plain = found[worst]
+    if off <= _allowed(plain, dtype):
         return None
     what = f"the {worst}" if worst in ("loss", "gradient") else f"the gradient of {worst}"
-    return f"{what} is off by {error:.1g} of its size, where {_allowed(plain, dtype):.1g} would be rounding"
+    return f"{what} is off by {off:.1g} of its size, where {_allowed(plain, dtype):.1g} would be rounding"
 
 
 def _allowed(plain: float, dtype: torch.dtype) -> float:
