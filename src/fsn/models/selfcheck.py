@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,9 +90,8 @@ def disagreement(
                 text = torch.randint(config.vocab_size, (BATCH, length + 1), generator=generator)
                 counter = torch.tensor(11)
             scatter(model)
-            text, key = text.to(device), None
-            if model.uses_dropout:
-                key = ops.DropoutKey(counter.to(device))
+            text = text.to(device)
+            key = ops.DropoutKey(counter.to(device)) if model.uses_dropout else None
             found = errors(model.to(device), text[:, :-1].contiguous(), text[:, 1:].contiguous(), dtype, key)
     except Exception as error:
         first = str(error).strip().splitlines()
@@ -105,7 +105,7 @@ def disagreement(
 
 
 def _allowed(plain: float, dtype: torch.dtype) -> float:
-    return max(LIMIT[dtype], FACTOR * plain)
+    return max(LIMIT[dtype], FACTOR * plain) if math.isfinite(plain) else LIMIT[dtype]
 
 
 @contextmanager
