@@ -60,6 +60,11 @@ def test_two_layers(interpreter: Interpreter, family: str, dtype: str) -> None:
     check(interpreter(f"{MODELS}:compare", family=family, dtype=dtype, T=7, k=9), dtype)
 
 
+def test_one_weight_for_all_phases_in_the_score(interpreter: Interpreter) -> None:
+    arguments = {"family": "fsn-score", "shared": True, "T": 7, "k": 9, "layers": 1}
+    check(interpreter(f"{MODELS}:compare", **arguments), "float32")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_trained_weights(interpreter: Interpreter, dtype: str) -> None:
     check(interpreter(f"{MODELS}:compare", family="fsn", dtype=dtype, T=7, k=9, steps=30), dtype)
