@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,25 @@ class Visit:
     value: Any
 
 
+NARROWEST = 500
+"""A window of Chromium is never narrower; a narrower page is shown in a frame."""
+
+
 def visit(page: Path, probe: str, folder: Path, width: int = 1100, height: int = 900) -> Visit:
     """Open a copy of ``page`` from the disk; return what ``probe``, the body of a function, returns there."""
     browser = find_browser()
     assert browser is not None
     script = (
         "<script>addEventListener('load', () => {"
-        "const out = document.createElement('pre'); out.id = 'probe';"
-        f"out.textContent = JSON.stringify((() => {{ {probe} }})()); document.body.append(out); }});</script>"
+        "const out = top.document.createElement('pre'); out.id = 'probe';"
+        f"out.textContent = JSON.stringify((() => {{ {probe} }})()); top.document.body.append(out); }});</script>"
     )
+    shown = page.read_text("utf-8").replace("</body>", script + "</body>")
+    if width < NARROWEST:
+        size = f"border:0;width:{width}px;height:{height}px"
+        shown = f'<body><iframe style="{size}" srcdoc="{escape(shown)}"></iframe></body>'
     copy = folder / "visited.html"
-    copy.write_text(page.read_text("utf-8").replace("</body>", script + "</body>"), encoding="utf-8")
+    copy.write_text(shown, encoding="utf-8")
     command = [
         browser,
         *FLAGS,

@@ -348,13 +348,21 @@ seen.tape = [...document.querySelectorAll(".tape")].map((e) => e.textContent);
 seen.back = document.querySelectorAll("#full-looks rect[data-series]").length;
 seen.twice = document.querySelectorAll("#full-strips .chars i").length;
 seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
+const clipped = (e) => e.scrollWidth > e.clientWidth + 1;
+const all = (selector) => [...document.querySelectorAll(selector)];
+seen.clipped = all(".formula, pre, .stacked, .scroll").filter(clipped).map((e) => e.outerHTML.slice(0, 60));
+seen.copies = [all("pre > code").length, all("pre > .copy").length];
+seen.unnamed = all("svg:not([aria-label]):not([aria-hidden])").length;
+const boxes_of = all("#full-looks text").map((e) => e.getBoundingClientRect());
+const apart = (a, b) => a.left > b.right - 1 || b.left > a.right - 1 || a.top > b.bottom - 1 || b.top > a.bottom - 1;
+seen.overlaps = boxes_of.flatMap((a, i) => boxes_of.slice(i + 1).filter((b) => !apart(a, b))).length;
 seen.sizes = [...document.querySelectorAll(".chart svg.plot")].map((e) => e.getBoundingClientRect().width);
 return seen;
 """
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [1100, 500])
+@pytest.mark.parametrize("width", [1100, 400])
 def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     seen = visit(demo.page, PROBE, tmp_path, width)
     assert not seen.console, "nothing is logged, least of all an error"
@@ -366,6 +374,10 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"
     assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
     assert not value["wide"], "no sideways scrolling"
+    assert not value["clipped"], "the formula, code and tables fit"
+    assert value["copies"][0] == value["copies"][1] > 0, "every box of code can be copied"
+    assert value["unnamed"] == 0, "every picture has a text for those who do not see it"
+    assert value["overlaps"] == 0, "names under the bars keep their room"
     assert value["twice"] == 4 * 2 * len(SENTENCE)
     assert value["back"] == 3 * 7, "three models, seven places"
     assert len(value["sizes"]) == 8 and all(size > 200 for size in value["sizes"])

@@ -482,7 +482,7 @@ def draw_depth_bars(families: Table, surface: str = "any", against: str = "the t
         axes.set_xticks(range(len(bins)), [str(b) for b in bins])
         axes.grid(False, axis="x")
         axes.set_xlabel("copy depth of the target")
-        axes.set_ylabel(f"bits per character against\n{against} (below 0: better)")
+        axes.set_ylabel(f"bits per character\nagainst {against}")
         legend(axes, loc="best")
     return figure
 
@@ -505,7 +505,7 @@ def draw_depth_curves(
         axes.set_xticks(ticks, [f"{t}+" if t == deepest else f"{t}" for t in ticks])
         axes.set_xlim(-0.6, deepest + 0.6)
         axes.set_xlabel("exact copy depth")
-        axes.set_ylabel(f"bits per character against\n{against} (below 0: better)")
+        axes.set_ylabel(f"bits per character\nagainst {against}")
         legend(axes, loc="best")
     return figure
 

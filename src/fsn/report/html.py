@@ -74,24 +74,25 @@ def _plain(value: Any) -> Any:
 
 
 def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", stacked: bool = False
+    headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", kind: str = "scroll"
 ) -> str:
     """A table of ready-made HTML cells; the first column names the row, the others are right-aligned.
 
-    On a narrow screen it scrolls sideways; ``stacked``, it shows the rows one below the other instead.
+    On a narrow screen a table of ``kind`` ``scroll`` scrolls sideways and may break its cells, one of kind
+    ``scroll whole`` keeps them on one line, and one of kind ``stacked`` shows its rows one below the other.
     """
     top = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
     lines = []
     for row in rows:
         pairs = zip(headings[1:], row[1:], strict=True)
         cells = "".join(
-            f'<td data-heading="{heading}">{cell}</td>' if stacked else f"<td>{cell}</td>"
+            f'<td data-heading="{heading}">{cell}</td>' if kind == "stacked" else f"<td>{cell}</td>"
             for heading, cell in pairs
         )
         lines.append(f'<tr><th scope="row">{row[0]}</th>{cells}</tr>')
     text = f"<caption>{caption}</caption>" if caption else ""
     return (
-        f'<div class="{"stacked" if stacked else "scroll"}"><table>{text}<thead><tr>{top}</tr></thead>'
+        f'<div class="{kind}"><table>{text}<thead><tr>{top}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -109,7 +110,7 @@ def data_table(found: Table) -> str:
         if name in found.about
     ]
     columns = f'<dl class="columns">{"".join(said)}</dl>' if said else ""
-    return table(top, rows, escape(found.caption)) + columns
+    return table(top, rows, escape(found.caption), "scroll whole") + columns
 
 
 def figure(svg: bytes, caption: str) -> str:

@@ -102,7 +102,7 @@ def results_table(findings: dict[str, Any]) -> str:
             bar = f'<span class="row-bar" style="{shade};width:{share:.0f}%"></span>' if pick else ""
             cells.append(f'<span class="{"best" if best else ""}">{text}</span>{bar}')
         rows.append(cells)
-    return table(["", *(heading for _, heading, _, _ in columns)], rows, stacked=True)
+    return table(["", *(heading for _, heading, _, _ in columns)], rows, kind="stacked")
 
 
 def sample_figure(model: dict[str, Any], prompt: str) -> str:
