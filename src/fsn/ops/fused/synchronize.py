@@ -87,8 +87,8 @@ def attend(
 
     query, keys (B, T, 2k) and field (B, T, C), all bfloat16 or all float32; diagonal (B, T) float32, each token's
     score of itself, where keys carry their successor's -> total (B, T, C) in their type, the drift's weight (B, T) in
-    float32; for the backward pass the sums of the softmax (5, B·T), and attention (B, TP, TP) where it is small enough to
-    keep (otherwise empty)
+    float32; for the backward pass the sums of the softmax (5, B·T), and attention (B, TP, TP) where it is small
+    enough to keep (otherwise empty)
     """
     from .products import triangle
     from .scores import attention_chunks
