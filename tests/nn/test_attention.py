@@ -18,8 +18,9 @@ HEADS = [1, 3]
 
 
 def made(heads: int = 1, width: int = 12, **options: object) -> fsn.FrustratedAttention:
-    """A layer with nothing left at its start, in evaluation mode."""
+    """A layer with nothing left at its start, in evaluation mode; with several heads the score sees successors."""
     torch.manual_seed(heads)
+    options.setdefault("score_successor", heads > 1)
     layer = fsn.FrustratedAttention(width, heads, **options).eval()  # type: ignore[arg-type]
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -33,7 +34,8 @@ def rows(batch: int = 2, length: int = 14, width: int = 12) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "family", ["fsn", "fsn-literal", "fsn-nodelay", "fsn-noharmonics", "successor", "fsn-nobound"]
+    "family",
+    ["fsn", "fsn-score", "fsn-literal", "fsn-nodelay", "fsn-noharmonics", "successor", "fsn-nobound"],
 )
 def test_one_head_between_identities_is_the_models_attention_half(family: str) -> None:
     model = small(family)
@@ -42,7 +44,7 @@ def test_one_head_between_identities_is_the_models_attention_half(family: str) -
     law, k = half.coupling.kernel.law, model.config.k
     layer = fsn.FrustratedAttention(
         k, 1, law.harmonics, present=law.present, delay=law.delay, phases=law.phases, frame=law.frame,
-        bounded=model.config.bound == "tanh",
+        score_successor=law.score_successor, bounded=model.config.bound == "tanh",
     ).double()  # fmt: skip
     with torch.no_grad():
         layer.to_phases.weight.copy_(torch.eye(k))
@@ -65,7 +67,7 @@ def test_heads_are_layers_of_their_own(heads: int) -> None:
     total = torch.zeros_like(x)
     for h in range(heads):
         mine = slice(h * k, (h + 1) * k)
-        alone = fsn.FrustratedAttention(k).double()
+        alone = fsn.FrustratedAttention(k, score_successor=heads > 1).double()
         with torch.no_grad():
             alone.to_phases.weight.copy_(torch.eye(k))
             alone.from_phases.weight.copy_(torch.eye(k))

@@ -46,6 +46,7 @@ class FrustratedAttention(nn.Module):
         phases: bool = True,
         frame: str = "co-rotating",
         noise: float = 0.05,
+        score_successor: bool = False,
         bounded: bool = True,
     ) -> None:
         super().__init__()
@@ -57,7 +58,9 @@ class FrustratedAttention(nn.Module):
         check(0.0 <= dropout < 1.0, f"dropout is {dropout}; a dropout rate lies in [0, 1)")
         self.d_model, self.heads, self.dropout = d_model, heads, dropout
         self.k = d_model // heads
-        self.law = ops.CouplingLaw(harmonics, present, delay, phases, frame, noise)
+        self.law = ops.CouplingLaw(
+            harmonics, present, delay, phases, frame, noise, score_successor=score_successor
+        )
         self.to_phases = nn.Linear(d_model, d_model, bias=False)
         self.gates = nn.ModuleList(Gates(self.k) for _ in range(heads))
         self.tau = nn.Parameter(torch.full((heads,), math.sqrt(self.k)))
@@ -101,21 +104,17 @@ class FrustratedAttention(nn.Module):
         query = ops.rotary_features(theta, gate_q, self.rates, at)
         keys = ops.rotary_features(theta, gate_k, self.rates, at)
         w0, w1 = (self._coefficients(pair, x.shape[0]) for pair in (self.kernel.w0, self.kernel.w1))
+        score = self._score(x.shape[0])
         tau, law = self._per_row(self.tau, x.shape[0]), (self.law.harmonics, self.law.frame)
         drops = self.dropout > 0 and self.training
         if past is None and apart is None and not drops and fused.serves(theta):
-            pull = fused.synchronize(theta, query, keys, tau, w0, w1, *law)
+            pull = fused.synchronize(theta, query, keys, tau, w0, w1, *law, score=score)
         else:
-            fields = None
-            if (
-                past is not None
-            ):  # the last position before had no successor until now: its fields are made again
-                keys = past["keys"].write(first, keys)
-                again = max(first - 1, 0)
-                phases = past["phases"].write(first, theta)[:, again:]
-                fields = past["fields"].write(again, ops.fields(phases, w0, w1, self.law.harmonics))
+            own = None if score is None else keys
+            keys, fields = self._remember(theta, keys, w0, w1, score, past, first)
             hidden = None if apart is None else self._per_head(apart)
-            attention = ops.causal_softmax(ops.coherence_scores(query, keys, tau), first, hidden)
+            scores = ops.coherence_scores(query, keys, tau, own=own, first=first)
+            attention = ops.causal_softmax(scores, first, hidden)
             attention = F.dropout(attention, self.dropout, drops)
             pull = ops.coupling(theta, attention, w0, w1, *law, fields, first)
         update = gate_v * pull
@@ -125,6 +124,32 @@ class FrustratedAttention(nn.Module):
             cache.grow(x[..., 0], None)
         update = update.unflatten(0, (x.shape[0], self.heads)).transpose(1, 2).flatten(2)
         return self.from_phases(update.to(x.dtype))
+
+    def _remember(
+        self,
+        theta: Tensor,
+        keys: Tensor,
+        w0: ops.Pair | None,
+        w1: ops.Pair | None,
+        score: Tensor | None,
+        past: Past | None,
+        first: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and fields of all positions so far; with a cache, of those before too.
+
+        The last position before had no successor until now, so what it offers is made again.
+        """
+        again = max(first - 1, 0)
+        if past is not None:
+            keys = past["keys"].write(first, keys)
+            theta = past["phases"].write(first, theta)
+        if score is not None:
+            keys = ops.fold_successors(keys[:, again:], score)
+        fields = ops.fields(theta[:, again:], w0, w1, self.law.harmonics)
+        if past is not None:
+            keys = keys if score is None else past["folded"].write(again, keys)
+            fields = past["fields"].write(again, fields)
+        return keys, fields
 
     def _heads(self, theta: Tensor) -> Tensor:
         """(B, T, d) -> (B·H, T, k)"""
@@ -154,6 +179,13 @@ class FrustratedAttention(nn.Module):
         re = split(pair.re)
         assert re is not None
         return ops.Pair(re, split(pair.im))
+
+    def _score(self, batch: int) -> Tensor | None:
+        """The same of the successor's weight in the score: (2, d) -> (2, B·H, 1, k)"""
+        score = self.kernel.score
+        if score is None or self.heads == 1:
+            return score
+        return score.unflatten(-1, (self.heads, self.k)).repeat(1, batch, 1)[:, :, None]
 
     def _gates(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value gates: theta (B·H, T, k) -> three (B·H, T, k)"""

@@ -56,7 +56,8 @@ def fold_successors(keys: Tensor, weight: Tensor) -> Tensor:
 
     Re(q̄_t k̃_u) is the score of u plus Re λ̄ e^{i(θ_t − θ_{u+1} + ω(t−u−1))}, gated. The last position has no successor.
 
-    keys: (B, U, 2k), real parts first, weight: (2, k) or (2, 1) -> (B, U, 2k)
+    keys: (B, U, 2k), real parts first, weight: (2, k), (2, 1), or (2, B, 1, k) where sequences have their own (heads)
+    -> (B, U, 2k)
     """
     re, im = keys.chunk(2, dim=-1)
     next_re, next_im = successor_advance(re), successor_advance(im)

@@ -13,13 +13,15 @@ CASES: list[dict[str, Any]] = [
     {"length": 40, "k": 9, "N": 3, "frame": "rest"},
     {"length": 21, "k": 16, "N": 2, "real": True, "heads": True},
     {"length": 150, "k": 5, "N": 4, "chunk": 64},
+    {"length": 40, "k": 9, "N": 3, "score": True},
+    {"length": 150, "k": 5, "N": 2, "score": True, "heads": True, "chunk": 64},
 ]
 LIMIT = {"float32": 1e-5, "bfloat16": 0.03}
 
 
 def errors(
     length: int, k: int, N: int, dtype: str = "float32", frame: str = "co-rotating", real: bool = False,
-    heads: bool = False, device: str = "cpu", **limits: int,
+    heads: bool = False, score: bool = False, device: str = "cpu", **limits: int,
 ) -> dict[str, float]:  # fmt: skip
     """Relative errors of the update and of every gradient, by name. ``heads``: each sequence has its own kernel."""
     import torch
@@ -33,6 +35,8 @@ def errors(
     draw = torch.Generator().manual_seed(0)
     sizes = {"theta": (batch, length, k), "query": (batch, length, 2 * k), "keys": (batch, length, 2 * k)}
     sizes |= {"w0": shape, "im0": shape, "w1": shape, "im1": shape}
+    if score:
+        sizes["score"] = (2, batch, 1, k) if heads else (2, k)
     drawn = {name: torch.randn(size, generator=draw, dtype=torch.float64) for name, size in sizes.items()}
     drawn["tau"] = torch.full((batch, 1, 1) if heads else (), 1.7, dtype=torch.float64)
     if real:
@@ -42,7 +46,8 @@ def errors(
     def run(function: Any, kind: torch.dtype) -> dict[str, torch.Tensor]:
         x = {name: value.to(device, kind).requires_grad_() for name, value in drawn.items()}
         w0, w1 = ops.Pair(x["w0"], x.get("im0")), ops.Pair(x["w1"], x.get("im1"))
-        out = function(x["theta"], x["query"], x["keys"], x["tau"], w0, w1, N, frame, False)
+        args = x["theta"], x["query"], x["keys"], x["tau"], w0, w1, N, frame, False, x.get("score")
+        out = function(*args)
         grads = torch.autograd.grad((out * arriving.to(device, kind)).sum(), list(x.values()))
         return {"update": out.detach(), **dict(zip(x, grads, strict=True))}
 
@@ -80,7 +85,7 @@ def compiled(heads: int) -> dict[str, float]:
     return {"ops in the graph": sum("attend" in target for target in targets), "difference": far}
 
 
-def checked() -> dict[str, str]:
+def checked(scored: bool) -> dict[str, str]:
     """What torch.library's own check says of the op: schema, shapes of the fake form, autograd."""
     import torch
 
@@ -88,7 +93,8 @@ def checked() -> dict[str, str]:
 
     args = [torch.randn(size, requires_grad=True) for size in ((2, 20, 12), (2, 20, 12), (2, 20, 36))]
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    return torch.library.opcheck(attend, (*args, 2, True), test_utils=tests)
+    diagonal = torch.randn(2, 20, requires_grad=True) if scored else None
+    return torch.library.opcheck(attend, (*args, diagonal, 2, True), test_utils=tests)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -116,8 +122,10 @@ def test_a_compiler_sees_through() -> None:
     }
 
 
-def test_the_op_passes_the_check_of_torch_library() -> None:
-    assert set(shared()("tests.ops.fused.test_synchronize:checked").values()) == {"SUCCESS"}
+@pytest.mark.parametrize("scored", [False, True])
+def test_the_op_passes_the_check_of_torch_library(scored: bool) -> None:
+    found = shared()("tests.ops.fused.test_synchronize:checked", scored=scored)
+    assert set(found.values()) == {"SUCCESS"}
 
 
 @pytest.mark.gpu

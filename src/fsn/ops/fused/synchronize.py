@@ -15,7 +15,7 @@ from torch import Tensor
 from ...checks import check_choice
 from ..coupling import Pair, contract_fields, fields
 from ..law import FRAMES
-from ..scores import FLOOR
+from ..scores import FLOOR, fold_successors
 from . import WIDEST, available, compute_dtype
 
 REST, COROTATING = 1, 2
@@ -46,6 +46,7 @@ def synchronize(
     harmonics: int,
     frame: str = "co-rotating",
     round_scores: bool = True,
+    score: Tensor | None = None,
 ) -> Tensor:
     """:func:`fsn.ops.synchronize` through kernels, wherever :func:`serves` holds.
 
@@ -64,8 +65,13 @@ def synchronize(
         turning = [w.im.sum(dim=-2) for w in drifting if w is not None and w.im is not None]
         drift = 0 if not turning else REST if frame == "rest" else COROTATING
         offered = fields(theta, w0, w1, harmonics)
-        operands = query / tau.clamp(min=FLOOR), keys, offered.flatten(2)
-        total, weight, _, _ = attend(*(x.to(dtype) for x in operands), drift, round_scores)
+        query = query / tau.clamp(min=FLOOR)
+        diagonal = None
+        if score is not None:  # a token must not see its own successor: its own score is of the plain key
+            diagonal = (query * keys).sum(dim=-1)
+            keys = fold_successors(keys, score)
+        operands = (x.to(dtype) for x in (query, keys, offered.flatten(2)))
+        total, weight, _, _ = attend(*operands, diagonal, drift, round_scores)
         pull = contract_fields(theta, total.float().unflatten(2, offered.shape[2:]))
         if not drift:
             return pull
@@ -75,23 +81,27 @@ def synchronize(
 
 @torch.library.custom_op("fsn::attend", mutates_args=())
 def attend(
-    query: Tensor, keys: Tensor, field: Tensor, drift: int, rounded: bool
+    query: Tensor, keys: Tensor, field: Tensor, diagonal: Tensor | None, drift: int, rounded: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Causal attention of queries over keys, and the sum of fields over strictly earlier positions that it gives.
 
-    query, keys (B, T, 2k) and field (B, T, C), all bfloat16 or all float32 -> total (B, T, C) in their type, the
-    drift's weight (B, T) in float32; for the backward pass the sums of the softmax (4, B·T), and attention (B, TP, TP)
-    where it is small enough to keep (otherwise empty)
+    query, keys (B, T, 2k) and field (B, T, C), all bfloat16 or all float32; diagonal (B, T) float32, each token's
+    score of itself, where keys carry their successor's -> total (B, T, C) in their type, the drift's weight (B, T) in
+    float32; for the backward pass the sums of the softmax (5, B·T), and attention (B, TP, TP) where it is small
+    enough to keep (otherwise empty)
     """
     from .products import triangle
     from .scores import attention_chunks
 
     batch, length, _ = field.shape
     q, key, values = wide_features(query), wide_features(keys), longer(field)
-    own = torch.empty(4, batch * length, dtype=torch.float32, device=field.device)
+    own = torch.empty(5, batch * length, dtype=torch.float32, device=field.device)
+    scored = diagonal is not None
+    if diagonal is not None:
+        own[4] = diagonal.flatten()
     total = torch.empty_like(values)
     kept = field.new_empty(kept_shape(batch, values.shape[1], field.dtype.itemsize))
-    for r0, attention in attention_chunks(q, key, one(field), own, batch, length, rounded):
+    for r0, attention in attention_chunks(q, key, one(field), own, batch, length, rounded, False, scored):
         triangle(attention, values, total, r0)
         if kept.numel():
             kept = attention
@@ -102,9 +112,9 @@ def attend(
 @torch.library.custom_op("fsn::attend_backward", mutates_args=())
 def attend_backward(
     dtotal: Tensor, dweight: Tensor, query: Tensor, keys: Tensor, field: Tensor, own: Tensor, kept: Tensor,
-    drift: int, rounded: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """-> the gradients of query, keys and field"""
+    scored: bool, drift: int, rounded: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """-> the gradients of query, keys, field and diagonal; the last is empty where there is none"""
     from . import tiles
     from .products import triangle
     from .score_gradient import softmax_backward
@@ -115,26 +125,28 @@ def attend_backward(
     tp, tau = values.shape[1], one(field)
     queries, keys = q.view(batch, tp, -1), key.view(batch, tp, -1)
     turn = (-dweight if drift == COROTATING else dweight).flatten().contiguous()
+    down = torch.empty_like(own[0]) if scored else None
     if kept.numel():
         df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
-        ds = softmax_backward(kept, own, dg, values, turn, tau, 0, length, drift)
+        ds = softmax_backward(kept, own, dg, values, turn, tau, 0, length, drift, down)
         dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
     else:
         sums = torch.float32 if tp > tiles.CHUNK else dtype  # chunks add to them
         dq, dkey = torch.empty_like(queries), torch.empty_like(queries, dtype=sums)
         df = torch.empty_like(dg, dtype=sums)
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, rounded, True):
-            ds = softmax_backward(attention, own, dg, values, turn, tau, r0, length, drift)
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, rounded, True, scored):
+            ds = softmax_backward(attention, own, dg, values, turn, tau, r0, length, drift, down)
             triangle(ds, keys, dq, r0)
             triangle(attention, dg, df, r0, transposed=True)
             triangle(ds, queries, dkey, r0, transposed=True)
     dq, dkey = (x[:, :length, :width].to(dtype).contiguous() for x in (dq, dkey))
-    return dq, dkey, df[:, :length].to(dtype).contiguous()
+    ddiagonal = own.new_empty(0) if down is None else down.view(batch, length)
+    return dq, dkey, df[:, :length].to(dtype).contiguous(), ddiagonal
 
 
 @attend.register_fake
 def _(
-    query: Tensor, keys: Tensor, field: Tensor, drift: int, rounded: bool
+    query: Tensor, keys: Tensor, field: Tensor, diagonal: Tensor | None, drift: int, rounded: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from .common import round_up
     from .tiles import BLOCK
@@ -143,7 +155,7 @@ def _(
     return (
         field.new_empty(batch, length, columns),
         field.new_empty((batch, length), dtype=torch.float32),
-        field.new_empty((4, batch * length), dtype=torch.float32),
+        field.new_empty((5, batch * length), dtype=torch.float32),
         field.new_empty(kept_shape(batch, round_up(length, BLOCK), field.dtype.itemsize)),
     )
 
@@ -151,20 +163,23 @@ def _(
 @attend_backward.register_fake
 def _(
     dtotal: Tensor, dweight: Tensor, query: Tensor, keys: Tensor, field: Tensor, own: Tensor, kept: Tensor,
-    drift: int, rounded: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    scored: bool, drift: int, rounded: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     dq, dkeys, dfield = (x.new_empty(x.shape) for x in (query, keys, field))
-    return dq, dkeys, dfield
+    return dq, dkeys, dfield, own.new_empty(field.shape[:2] if scored else (0,))
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    query, keys, field, ctx.drift, ctx.rounded = inputs
+    query, keys, field, diagonal, ctx.drift, ctx.rounded = inputs
+    ctx.scored = diagonal is not None
     ctx.save_for_backward(query, keys, field, *output[2:])
 
 
 def _backward(ctx: Any, dtotal: Tensor, dweight: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    grads = attend_backward(dtotal, dweight, *ctx.saved_tensors, ctx.drift, ctx.rounded)
-    return *grads, None, None
+    *grads, ddiagonal = attend_backward(
+        dtotal, dweight, *ctx.saved_tensors, ctx.scored, ctx.drift, ctx.rounded
+    )
+    return *grads, ddiagonal if ctx.scored else None, None, None
 
 
 attend.register_autograd(_backward, setup_context=_setup)
