@@ -226,6 +226,13 @@ def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
         load_tokenizer(str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="not known here"):
         load_tokenizer("~nosuchuser/x")
+    with pytest.raises(UserError, match="is not a regular file: give the path of a tokenizer"):
+        load_tokenizer("/dev/zero")
+    with pytest.raises(UserError, match="give the path of a tokenizer"):
+        load_tokenizer("")
+    for odd in (Reading(token_dtype="uint16"), Reading(vocab_size=5)):
+        with pytest.raises(UserError, match=r"says nothing of .*, which is text"):
+            load(tmp_path / "text", reading=odd)
     with pytest.raises(UserError, match="--text-column is for files"):
         load("python-stdlib", reading=Reading(text_column="x"))
     record = Corpus.from_documents("x", documents(3), load_tokenizer(str(saved))).record()

@@ -12,6 +12,7 @@ import codecs
 import contextlib
 import hashlib
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from fsn.errors import UserError
 from fsn.io import read_file, user_path
-from fsn.progress import Bar
+from fsn.progress import Bar, say
 from fsn.text import printable
 
 if TYPE_CHECKING:
@@ -255,8 +256,8 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
 
     ``end`` is its token for the end of a text, for a file that does not say it."""
     path = user_path(name)
-    if path.is_file():
-        return Subwords(_from_json(read_file(path), path), end)
+    if not name or (os.path.lexists(path) and not path.is_dir()):
+        return Subwords(_from_json(read_file(path, "give the path of a tokenizer.json"), path), end)
     if (path / TOKENIZER_FILE).is_file():
         tokenizer = _from_json(read_file(path / TOKENIZER_FILE), path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
@@ -266,6 +267,8 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
         raise UserError(
             f"{name!r} is no tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'"
         ) from None
+    if not path.exists():
+        say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
     try:
         found = AutoTokenizer.from_pretrained(str(path) if path.exists() else name, trust_remote_code=False)
         inner = found.backend_tokenizer
