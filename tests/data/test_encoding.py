@@ -184,11 +184,21 @@ def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
         encoding.encode(text).numpy().astype(np.uint16).tofile(tmp_path / name)
     corpus = load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved)))
     assert corpus.decode(corpus.valid) == TEXT[:500] and corpus.end == encoding.end
-    assert len(corpus.test) == 0
+    share = corpus.tokens_per_byte("valid")
+    assert share is not None and share == len(corpus.valid) / len(TEXT[:500].encode())
+    assert len(corpus.test) == 0 and corpus.tokens_per_byte("test") is None
     with pytest.raises(UserError, match="fewer than one window"):
         Windows(corpus.test, 32, 16)
     with pytest.raises(UserError, match="but the tokenizer has"):
         load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
+
+
+def test_bytes_are_counted_across_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding, text = Subwords(tokenizer), "日本の größe " * 40
+    tokens = torch.cat([encoding.start(), encoding.encode(text), encoding.start()])
+    for piece in (7, 16, 64, 1000):
+        monkeypatch.setattr("fsn.data.encoding.PIECE", piece)
+        assert encoding.count_bytes(tokens, "x") == len(text.encode())
 
 
 def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class Corpus:
     """Bytes of text in the three parts, where they are known and the tokens give the text back."""
     end: int | None = field(default=None, kw_only=True)
     """The token in front of each document, where the text is made of documents."""
+    from_tokens: bool = field(default=False, kw_only=True)
+    """Whether it came as tokens, so that the bytes of its text are counted only when they are asked for."""
     reading: Reading = field(default=Reading(), kw_only=True)
 
     @staticmethod
@@ -170,9 +172,12 @@ class Corpus:
         """
         if isinstance(self.encoding, Alphabet) and self.end is None:
             return 1.0
-        if self.n_bytes is None or not self.n_bytes[SPLITS.index(split)]:
-            return None
-        return len(getattr(self, split)) / self.n_bytes[SPLITS.index(split)]
+        tokens, n = getattr(self, split), 0
+        if self.n_bytes is not None:
+            n = self.n_bytes[SPLITS.index(split)]
+        elif self.from_tokens and isinstance(self.encoding, Subwords):
+            n = self.encoding.count_bytes(tokens, f"{printable(self.name)}, tokens decoded")
+        return len(tokens) / n if n else None
 
     def document_end(self, separate: bool) -> int | None:
         """For :class:`Windows`: the token in front of each document if they are to be kept apart, else None."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 TOKENIZER_FILE = "tokenizer.json"
 PIECE = 1 << 18
 """Characters that are encoded at a time; a longer text is cut behind a line end."""
+SAMPLE = 10_000
+"""Characters by which a tokenizer shows whether it gives a text back."""
 GROUP = 64
 """Pieces that are encoded at once, on all cores."""
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]")
@@ -192,6 +194,30 @@ class Subwords(Encoding):
     def gives_back(self, text: str) -> bool:
         """Whether ``text`` comes back from its tokens; else bits per byte would flatter the model."""
         return self.decode(self.encode(text)) == text
+
+    def count_bytes(self, tokens: Tensor, label: str) -> int:
+        """Bytes of the text behind ``tokens``; 0 where it cannot be known, since the same text has other tokens."""
+        total = low = 0
+        with Bar(label, total=len(tokens)) as bar:
+            while low < len(tokens):
+                high = min(low + PIECE, len(tokens))
+                text = self._text(tokens[low:high])
+                while text.endswith("\ufffd") and low + 1 < high < len(
+                    tokens
+                ):  # a character goes on behind it
+                    high -= 1
+                    text = self._text(tokens[low:high])
+                if low == 0 and self._text(self.encode(text[:SAMPLE])) != text[:SAMPLE]:
+                    return 0
+                total += len(text.encode())
+                bar.update(high - low)
+                low = high
+        return total
+
+    def _text(self, tokens: Tensor) -> str:
+        """What stands between documents has no text."""
+        tokens = tokens.long()
+        return self.decode(tokens[tokens != self._end])
 
     def record(self) -> dict[str, Any]:
         return {"tokenizer": self.sha256, "vocab_size": len(self), "end": self._end}

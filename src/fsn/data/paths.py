@@ -167,7 +167,7 @@ def load_tokens(
         arrays = [whole[:first], whole[first:second], whole[second:]]
     train, valid, test = map(torch.from_numpy, arrays)
     end = None if encoding is None else encoding.end
-    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end)
+    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end, from_tokens=True)
 
 
 def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:
