@@ -21,8 +21,6 @@ from fsn.text import printable
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-LOOK = 100_000
-"""Characters on which a tokenizer shows whether it gives a text back."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Corpus:
             train=parts[0],
             valid=parts[1],
             test=parts[2],
-            n_bytes=_lengths(texts) if encoding.gives_back(texts[0][:LOOK]) else None,
+            n_bytes=_lengths(texts) if encoding.gives_back(texts[0]) else None,
         )
 
     @staticmethod
@@ -136,7 +134,7 @@ class Corpus:
         else:
             alphabet, end = encoding, encoding.end
             parts = [_packed(encoding, texts[group], f"{printable(name)}, documents") for group in groups]
-        counted = encoding is None or encoding.gives_back(texts[0][:LOOK])
+        counted = encoding is None or encoding.gives_back(texts[0])
         n_bytes = [sum(map(len, raw[group])) for group in groups]
         return Corpus(
             name,

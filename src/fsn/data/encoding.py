@@ -192,8 +192,8 @@ class Subwords(Encoding):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
     def gives_back(self, text: str) -> bool:
-        """Whether ``text`` comes back from its tokens; else bits per byte would flatter the model."""
-        return self.decode(self.encode(text)) == text
+        """Whether the beginning of ``text`` comes back from its tokens; else bits per byte would flatter the model."""
+        return self.decode(self.encode(text[:SAMPLE])) == text[:SAMPLE]
 
     def count_bytes(self, tokens: Tensor, label: str) -> int:
         """Bytes of the text behind ``tokens``; 0 where it cannot be known, since the same text has other tokens."""
@@ -207,7 +207,7 @@ class Subwords(Encoding):
                 ):  # a character goes on behind it
                     high -= 1
                     text = self._text(tokens[low:high])
-                if low == 0 and self._text(self.encode(text[:SAMPLE])) != text[:SAMPLE]:
+                if low == 0 and not self.gives_back(text):
                     return 0
                 total += len(text.encode())
                 bar.update(high - low)
