@@ -86,6 +86,34 @@ def test_tokens_come_out_as_text_one_by_one(tokenizer: Tokenizer) -> None:
         assert "".join(shown) + stream(None) == text and "\ufffd" not in "".join(shown)
 
 
+def test_the_tokens_of_a_long_text_are_kept_and_verified(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FSN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text").write_text(TEXT, encoding="utf-8")
+    how = Reading(tokenizer=str(saved))
+    fresh = load(tmp_path / "text", reading=how)
+    assert not (tmp_path / "cache").exists()  # a short one is not worth it
+    monkeypatch.setattr("fsn.data.corpus.KEPT_FROM", 0)
+    load(tmp_path / "text", reading=how)
+    made = [path for path in (tmp_path / "cache").glob("tokens-*") if path.suffix != ".sha256"]
+    assert len(made) == 3
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("encoded again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Subwords, "encode_each", never)
+        patch.setattr(Subwords, "gives_back", lambda *text: True)
+        again = load(tmp_path / "text", reading=how)
+    assert all(torch.equal(getattr(again, part), getattr(fresh, part)) for part in ("train", "valid", "test"))
+    raw = bytearray(made[0].read_bytes())
+    raw[7] ^= 1
+    made[0].write_bytes(raw)
+    mended = load(tmp_path / "text", reading=how)
+    assert torch.equal(mended.train, fresh.train) and "is corrupt" in capsys.readouterr().err
+
+
 def test_documents_are_packed_with_the_end_before_each(saved: Path, tmp_path: Path) -> None:
     texts = documents(40)
     rows = [json.dumps({"text": text, "n": i}) for i, text in enumerate(texts)]

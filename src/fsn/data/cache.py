@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fsn.errors import UserError
-from fsn.io import read_file, user_path, write_bytes_atomic
+from fsn.io import read_file, user_path, write_bytes_atomic, write_text_atomic
 from fsn.progress import Bar, say
 from fsn.text import printable
 
@@ -126,6 +126,31 @@ def read_verified(path: Path, hashes: Hashes, aloud: bool = True) -> bytes | Non
     if aloud:
         say(printable(f"{path} is corrupt ({difference}); getting it again"))
     return None
+
+
+def kept(folder: Path, name: str, make: Callable[[], bytes]) -> bytes:
+    """What ``make`` gives, from the cache the second time: for bytes whose hash nobody knows beforehand.
+
+    The hash of the first time is written beside them, and bytes that differ from it are made again.
+    """
+
+    def cached(aloud: bool) -> bytes | None:
+        try:
+            expected = (folder / f"{name}.sha256").read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return read_verified(folder / name, {"sha256": expected}, aloud)
+
+    raw = cached(aloud=False)
+    if raw is None:
+        with locked(folder, name):
+            raw = cached(aloud=True)
+            if raw is None:
+                raw = make()
+                with explained(folder):
+                    write_bytes_atomic(folder / name, raw)
+                    write_text_atomic(folder / f"{name}.sha256", hashlib.sha256(raw).hexdigest() + "\n")
+    return raw
 
 
 def unpack(packed: Path, limit: int) -> bytes:

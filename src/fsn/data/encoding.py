@@ -157,11 +157,7 @@ class Subwords(Encoding):
         return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, text: bytes | bytearray | str) -> Tensor:
-        return torch.from_numpy(self.encode_all([as_text(text)]).astype(np.int64))
-
-    def encode_all(self, texts: Sequence[str], label: str | None = None) -> np.ndarray:
-        """The tokens of all texts, one after the other; with a ``label``, progress is shown."""
-        return np.concatenate(self.encode_each(texts, label) or [np.empty(0, dtype=token_type(len(self)))])
+        return torch.from_numpy(self.encode_each([as_text(text)])[0].astype(np.int64))
 
     def encode_each(self, texts: Sequence[str], label: str | None = None) -> list[np.ndarray]:
         """The tokens of each text."""
