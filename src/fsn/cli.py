@@ -263,4 +263,6 @@ def corpora() -> None:
     for name, about in available():
         table.add_row(name, about)
     Console().print(table)
-    print("Any file or folder works too: --corpus PATH")
+    print(
+        "Any file or folder works too: --corpus PATH. Subwords, JSONL, Parquet and token files: fsn train --help"
+    )

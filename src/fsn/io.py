@@ -97,6 +97,15 @@ def check_writable(folder: str | os.PathLike[str], instead: str) -> None:
         tempfile.TemporaryFile(dir=nearest).close()
 
 
+def is_writable(folder: str | os.PathLike[str]) -> bool:
+    """Whether something can be written in ``folder``, which need not be there yet."""
+    try:
+        check_writable(folder, "")
+    except UserError:
+        return False
+    return True
+
+
 def is_plain_name(name: str) -> bool:
     """Whether ``name`` can be that of one thing in a folder."""
     return name not in ("", ".", "..") and name == Path(name).name

@@ -86,6 +86,34 @@ def test_tokens_come_out_as_text_one_by_one(tokenizer: Tokenizer) -> None:
         assert "".join(shown) + stream(None) == text and "\ufffd" not in "".join(shown)
 
 
+def test_the_tokens_of_a_long_text_are_kept_and_verified(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FSN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "text").write_text(TEXT, encoding="utf-8")
+    how = Reading(tokenizer=str(saved))
+    fresh = load(tmp_path / "text", reading=how)
+    assert not (tmp_path / "cache").exists()  # a short one is not worth it
+    monkeypatch.setattr("fsn.data.corpus.KEPT_FROM", 0)
+    load(tmp_path / "text", reading=how)
+    made = [path for path in (tmp_path / "cache").glob("tokens-*") if path.suffix != ".sha256"]
+    assert len(made) == 3
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("encoded again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Subwords, "encode_each", never)
+        patch.setattr(Subwords, "gives_back", lambda *text: True)
+        again = load(tmp_path / "text", reading=how)
+    assert all(torch.equal(getattr(again, part), getattr(fresh, part)) for part in ("train", "valid", "test"))
+    raw = bytearray(made[0].read_bytes())
+    raw[7] ^= 1
+    made[0].write_bytes(raw)
+    mended = load(tmp_path / "text", reading=how)
+    assert torch.equal(mended.train, fresh.train) and "is corrupt" in capsys.readouterr().err
+
+
 def test_documents_are_packed_with_the_end_before_each(saved: Path, tmp_path: Path) -> None:
     texts = documents(40)
     rows = [json.dumps({"text": text, "n": i}) for i, text in enumerate(texts)]
@@ -184,11 +212,21 @@ def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
         encoding.encode(text).numpy().astype(np.uint16).tofile(tmp_path / name)
     corpus = load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved)))
     assert corpus.decode(corpus.valid) == TEXT[:500] and corpus.end == encoding.end
-    assert len(corpus.test) == 0
+    share = corpus.tokens_per_byte("valid")
+    assert share is not None and share == len(corpus.valid) / len(TEXT[:500].encode())
+    assert len(corpus.test) == 0 and corpus.tokens_per_byte("test") is None
     with pytest.raises(UserError, match="fewer than one window"):
         Windows(corpus.test, 32, 16)
     with pytest.raises(UserError, match="but the tokenizer has"):
         load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
+
+
+def test_bytes_are_counted_across_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding, text = Subwords(tokenizer), "日本の größe " * 40
+    tokens = torch.cat([encoding.start(), encoding.encode(text), encoding.start()])
+    for piece in (7, 16, 64, 1000):
+        monkeypatch.setattr("fsn.data.encoding.PIECE", piece)
+        assert encoding.count_bytes(tokens, "x") == len(text.encode())
 
 
 def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:
@@ -226,6 +264,13 @@ def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
         load_tokenizer(str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="not known here"):
         load_tokenizer("~nosuchuser/x")
+    with pytest.raises(UserError, match="is not a regular file: give the path of a tokenizer"):
+        load_tokenizer("/dev/zero")
+    with pytest.raises(UserError, match="give the path of a tokenizer"):
+        load_tokenizer("")
+    for odd in (Reading(token_dtype="uint16"), Reading(vocab_size=5)):
+        with pytest.raises(UserError, match=r"says nothing of .*, which is text"):
+            load(tmp_path / "text", reading=odd)
     with pytest.raises(UserError, match="--text-column is for files"):
         load("python-stdlib", reading=Reading(text_column="x"))
     record = Corpus.from_documents("x", documents(3), load_tokenizer(str(saved))).record()

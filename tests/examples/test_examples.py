@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fsn.cli import main
 from tests.examples import notebook
+from tests.test_readme import commands, run_code
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -47,6 +50,33 @@ def test_fine_tuning(tmp_path: Path) -> None:
 
     model = fsn.load("fsn-1m")
     assert load_model(model, tmp_path / "tuned.safetensors") == (set(), [])
+
+
+def test_own_text(tmp_path: Path) -> None:
+    said = printed("own_text.py", tmp_path, "--steps", "2")
+    assert "bits per symbol" in said and "\nThe " in said
+    assert not list(tmp_path.iterdir())  # nothing is left behind
+
+
+def test_subwords(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    said = printed("subwords.py", tmp_path, "--steps", "2")
+    assert re.search(r"byte pairs: 1000 tokens, [\d.]+ bits per token, [\d.]+ bits per byte\n\nThe", said)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_commands_of_the_page_on_data_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its code, which makes the files they read."""
+    pytest.importorskip("tokenizers")
+    page = ROOT / "docs" / "data.md"
+    monkeypatch.chdir(tmp_path)
+    run_code(page)
+    found = commands(page)
+    assert len(found) == 3
+    for command in found:
+        words = shlex.split(command)
+        assert words[0] == "fsn"
+        main(words[1:])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import lzma
 import os
-import sys
 import threading
 import zipfile
 import zlib
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fsn.errors import UserError
-from fsn.io import read_file, user_path, write_bytes_atomic
-from fsn.progress import Bar
+from fsn.io import read_file, user_path, write_bytes_atomic, write_text_atomic
+from fsn.progress import Bar, say
 from fsn.text import printable
 
 CHUNK = 1 << 20
@@ -64,11 +63,6 @@ class FetchError(Exception):
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     """``cache`` if given, else the environment's ``FSN_CACHE``, else ``~/.cache/fsn``."""
     return user_path(cache or os.environ.get("FSN_CACHE") or "~/.cache/fsn")
-
-
-def say(message: str) -> None:
-    """Tell the user what is going on, where it does not mix with results."""
-    print(printable(message), file=sys.stderr, flush=True)
 
 
 def sha256_of(path: Path) -> str:
@@ -130,8 +124,33 @@ def read_verified(path: Path, hashes: Hashes, aloud: bool = True) -> bytes | Non
     if difference is None:
         return raw
     if aloud:
-        say(f"{path} is corrupt ({difference}); getting it again")
+        say(printable(f"{path} is corrupt ({difference}); getting it again"))
     return None
+
+
+def kept(folder: Path, name: str, make: Callable[[], bytes]) -> bytes:
+    """What ``make`` gives, from the cache the second time: for bytes whose hash nobody knows beforehand.
+
+    The hash of the first time is written beside them, and bytes that differ from it are made again.
+    """
+
+    def cached(aloud: bool) -> bytes | None:
+        try:
+            expected = (folder / f"{name}.sha256").read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return read_verified(folder / name, {"sha256": expected}, aloud)
+
+    raw = cached(aloud=False)
+    if raw is None:
+        with locked(folder, name):
+            raw = cached(aloud=True)
+            if raw is None:
+                raw = make()
+                with explained(folder):
+                    write_bytes_atomic(folder / name, raw)
+                    write_text_atomic(folder / f"{name}.sha256", hashlib.sha256(raw).hexdigest() + "\n")
+    return raw
 
 
 def unpack(packed: Path, limit: int) -> bytes:
@@ -174,7 +193,7 @@ def obtain(
         ways += [(way, partial(source, folder)) for way, source in sources]
         failures = []
         for way, get in ways:
-            say(f"{name}: trying {way}")
+            say(printable(f"{name}: trying {way}"))
             try:
                 with explained(folder):
                     raw = get()
@@ -183,7 +202,7 @@ def obtain(
                     raise FetchError(f"it is not {name}: {difference}")
             except FetchError as error:
                 failures.append(f"{way}: {error}")
-                say(f"{name}: no luck with {failures[-1]}")
+                say(printable(f"{name}: no luck with {failures[-1]}"))
                 continue
             with explained(folder):
                 write_bytes_atomic(path, raw)

@@ -15,14 +15,16 @@ from torch import Tensor
 
 from fsn.checks import check_types
 from fsn.data.alphabet import Alphabet
+from fsn.data.cache import cache_folder, kept
 from fsn.data.encoding import Encoding, Subwords, as_text, token_type
 from fsn.errors import UserError
+from fsn.io import is_writable
 from fsn.text import printable
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-LOOK = 100_000
-"""Characters on which a tokenizer shows whether it gives a text back."""
+KEPT_FROM = 10_000_000
+"""Characters from which on the tokens of a text are kept in the cache: a few seconds of work."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Corpus:
     """Bytes of text in the three parts, where they are known and the tokens give the text back."""
     end: int | None = field(default=None, kw_only=True)
     """The token in front of each document, where the text is made of documents."""
+    from_tokens: bool = field(default=False, kw_only=True)
+    """Whether it came as tokens, so that the bytes of its text are counted only when they are asked for."""
     reading: Reading = field(default=Reading(), kw_only=True)
 
     @staticmethod
@@ -95,17 +99,14 @@ class Corpus:
         raw = raw[: len(raw) - _unfinished(raw)]
         for low, high in pairwise(starts):
             texts.append(as_text(raw[low:high], self.name, low))
-        parts = [
-            torch.from_numpy(encoding.encode_all([text], f"{printable(self.name)}, characters"))
-            for text in texts
-        ]
+        parts = [_encoded(encoding, [text], f"{printable(self.name)}, characters", False) for text in texts]
         return dataclasses.replace(
             self,
             encoding=encoding,
             train=parts[0],
             valid=parts[1],
             test=parts[2],
-            n_bytes=_lengths(texts) if encoding.gives_back(texts[0][:LOOK]) else None,
+            n_bytes=_lengths(texts) if encoding.gives_back(texts[0]) else None,
         )
 
     @staticmethod
@@ -133,8 +134,10 @@ class Corpus:
             end = 0
         else:
             alphabet, end = encoding, encoding.end
-            parts = [_packed(encoding, texts[group], f"{printable(name)}, documents") for group in groups]
-        counted = encoding is None or encoding.gives_back(texts[0][:LOOK])
+            parts = [
+                _encoded(encoding, texts[group], f"{printable(name)}, characters", True) for group in groups
+            ]
+        counted = encoding is None or encoding.gives_back(texts[0])
         n_bytes = [sum(map(len, raw[group])) for group in groups]
         return Corpus(
             name,
@@ -170,9 +173,12 @@ class Corpus:
         """
         if isinstance(self.encoding, Alphabet) and self.end is None:
             return 1.0
-        if self.n_bytes is None or not self.n_bytes[SPLITS.index(split)]:
-            return None
-        return len(getattr(self, split)) / self.n_bytes[SPLITS.index(split)]
+        tokens, n = getattr(self, split), 0
+        if self.n_bytes is not None:
+            n = self.n_bytes[SPLITS.index(split)]
+        elif self.from_tokens and isinstance(self.encoding, Subwords):
+            n = self.encoding.count_bytes(tokens, f"{printable(self.name)}, tokens decoded")
+        return len(tokens) / n if n else None
 
     def document_end(self, separate: bool) -> int | None:
         """For :class:`Windows`: the token in front of each document if they are to be kept apart, else None."""
@@ -230,11 +236,26 @@ def cuts(n: int) -> tuple[int, int]:
     return n * 90 // 100, n * 95 // 100
 
 
-def _packed(encoding: Subwords, texts: Sequence[str], label: str) -> Tensor:
-    """[end] text [end] text … [end]"""
-    end = np.array([encoding.end], dtype=token_type(len(encoding)))
-    parts = encoding.encode_each(texts, label)
-    return torch.from_numpy(np.concatenate([end, *(piece for part in parts for piece in (part, end))]))
+def _encoded(encoding: Subwords, texts: Sequence[str], label: str, ends: bool) -> Tensor:
+    """The tokens of all texts; with ``ends``, [end] text [end] … [end]. Of a long text they are kept in the cache."""
+    kind = token_type(len(encoding))
+
+    def make() -> bytes:
+        parts = encoding.encode_each(texts, label)
+        if ends:
+            end = np.array([encoding.end], dtype=kind)
+            parts = [end, *(piece for part in parts for piece in (part, end))]
+        return np.concatenate(parts or [np.empty(0, dtype=kind)]).tobytes()
+
+    folder = cache_folder()
+    if sum(map(len, texts)) < KEPT_FROM or not is_writable(folder):
+        raw = make()
+    else:
+        digest = hashlib.sha256(f"{encoding.sha256} {encoding.end if ends else ''}".encode())
+        for text in texts:
+            digest.update(b"\0" + text.encode())
+        raw = kept(folder, f"tokens-{digest.hexdigest()}", make)
+    return torch.from_numpy(np.frombuffer(bytearray(raw), dtype=kind))
 
 
 def _lengths(texts: Sequence[str]) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ import codecs
 import contextlib
 import hashlib
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from fsn.errors import UserError
 from fsn.io import read_file, user_path
-from fsn.progress import Bar
+from fsn.progress import Bar, say
 from fsn.text import printable
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 TOKENIZER_FILE = "tokenizer.json"
 PIECE = 1 << 18
 """Characters that are encoded at a time; a longer text is cut behind a line end."""
+SAMPLE = 10_000
+"""Characters by which a tokenizer shows whether it gives a text back."""
 GROUP = 64
 """Pieces that are encoded at once, on all cores."""
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]")
@@ -154,11 +157,7 @@ class Subwords(Encoding):
         return hashlib.sha256(self.tokenizer.to_str().encode()).hexdigest()
 
     def encode(self, text: bytes | bytearray | str) -> Tensor:
-        return torch.from_numpy(self.encode_all([as_text(text)]).astype(np.int64))
-
-    def encode_all(self, texts: Sequence[str], label: str | None = None) -> np.ndarray:
-        """The tokens of all texts, one after the other; with a ``label``, progress is shown."""
-        return np.concatenate(self.encode_each(texts, label) or [np.empty(0, dtype=token_type(len(self)))])
+        return torch.from_numpy(self.encode_each([as_text(text)])[0].astype(np.int64))
 
     def encode_each(self, texts: Sequence[str], label: str | None = None) -> list[np.ndarray]:
         """The tokens of each text."""
@@ -189,8 +188,32 @@ class Subwords(Encoding):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
     def gives_back(self, text: str) -> bool:
-        """Whether ``text`` comes back from its tokens; else bits per byte would flatter the model."""
-        return self.decode(self.encode(text)) == text
+        """Whether the beginning of ``text`` comes back from its tokens; else bits per byte would flatter the model."""
+        return self.decode(self.encode(text[:SAMPLE])) == text[:SAMPLE]
+
+    def count_bytes(self, tokens: Tensor, label: str) -> int:
+        """Bytes of the text behind ``tokens``; 0 where it cannot be known, since the same text has other tokens."""
+        total = low = 0
+        with Bar(label, total=len(tokens)) as bar:
+            while low < len(tokens):
+                high = min(low + PIECE, len(tokens))
+                text = self._text(tokens[low:high])
+                while text.endswith("\ufffd") and low + 1 < high < len(
+                    tokens
+                ):  # a character goes on behind it
+                    high -= 1
+                    text = self._text(tokens[low:high])
+                if low == 0 and not self.gives_back(text):
+                    return 0
+                total += len(text.encode())
+                bar.update(high - low)
+                low = high
+        return total
+
+    def _text(self, tokens: Tensor) -> str:
+        """What stands between documents has no text."""
+        tokens = tokens.long()
+        return self.decode(tokens[tokens != self._end])
 
     def record(self) -> dict[str, Any]:
         return {"tokenizer": self.sha256, "vocab_size": len(self), "end": self._end}
@@ -255,8 +278,8 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
 
     ``end`` is its token for the end of a text, for a file that does not say it."""
     path = user_path(name)
-    if path.is_file():
-        return Subwords(_from_json(read_file(path), path), end)
+    if not name or (os.path.lexists(path) and not path.is_dir()):
+        return Subwords(_from_json(read_file(path, "give the path of a tokenizer.json"), path), end)
     if (path / TOKENIZER_FILE).is_file():
         tokenizer = _from_json(read_file(path / TOKENIZER_FILE), path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
@@ -266,6 +289,8 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
         raise UserError(
             f"{name!r} is no tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'"
         ) from None
+    if not path.exists():
+        say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
     try:
         found = AutoTokenizer.from_pretrained(str(path) if path.exists() else name, trust_remote_code=False)
         inner = found.backend_tokenizer

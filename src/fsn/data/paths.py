@@ -34,7 +34,9 @@ def load(path: Path, name: str, reading: Reading, encoding: Encoding | None = No
     subwords = encoding if isinstance(encoding, Subwords) else None
     if subwords is None and reading.tokenizer is not None:
         subwords = load_tokenizer(reading.tokenizer)
-    if path.suffix.lower() in (".bin", ".npy") or (path / "train.bin").is_file():
+    tokens = path.suffix.lower() in (".bin", ".npy") or (path / "train.bin").is_file()
+    _check_options(name, reading, tokens)
+    if tokens:
         size = reading.vocab_size if encoding is None else len(encoding)
         corpus = load_tokens(path, name, reading.token_dtype, size, subwords)
     elif reading.text_column is not None or path.suffix.lower() == ".parquet":
@@ -48,6 +50,17 @@ def load(path: Path, name: str, reading: Reading, encoding: Encoding | None = No
         if subwords is not None:
             corpus = corpus.in_subwords(subwords)
     return dataclasses.replace(corpus, reading=reading)
+
+
+def _check_options(name: str, reading: Reading, tokens: bool) -> None:
+    """An option that means nothing here is a mistake, and not passed over."""
+    for option, value, fits, what in (
+        ("text-column", reading.text_column, not tokens, "tokens"),
+        ("token-dtype", reading.token_dtype, tokens, "text"),
+        ("vocab-size", reading.vocab_size, tokens, "text"),
+    ):
+        if value is not None and not fits:
+            raise UserError(f"--{option} says nothing of {name}, which is {what}: leave it out")
 
 
 # -- documents -------------------------------------------------------------------------------------------------
@@ -154,7 +167,7 @@ def load_tokens(
         arrays = [whole[:first], whole[first:second], whole[second:]]
     train, valid, test = map(torch.from_numpy, arrays)
     end = None if encoding is None else encoding.end
-    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end)
+    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end, from_tokens=True)
 
 
 def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:

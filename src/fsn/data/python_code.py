@@ -28,11 +28,10 @@ from importlib import resources
 from pathlib import Path
 
 from fsn.data.alphabet import CODE_SYMBOLS, normalise_code
-from fsn.data.cache import DAMAGED, FetchError, explained, locked, obtain, read_verified
+from fsn.data.cache import DAMAGED, FetchError, kept, obtain
 from fsn.data.corpus import Corpus
 from fsn.data.pip_fetch import Archive, fetch_archive
 from fsn.errors import UserError
-from fsn.io import write_bytes_atomic, write_text_atomic
 from fsn.progress import Bar
 from fsn.text import printable
 
@@ -142,25 +141,8 @@ def load_codeparrot(folder: Path) -> Corpus:
     The hub does not publish a hash of these characters, so the one of the first download is kept in
     ``codeparrot.sha256`` beside the text. Both files together can be carried to a machine without network.
     """
-    raw = _cached_codeparrot(folder, aloud=False)
-    if raw is None:
-        with locked(folder, "codeparrot"):
-            raw = _cached_codeparrot(folder, aloud=True)
-            if raw is None:
-                raw = collect(stream(), CODEPARROT_SIZE)
-                with explained(folder):
-                    write_bytes_atomic(folder / "codeparrot", raw)
-                    write_text_atomic(folder / "codeparrot.sha256", hashlib.sha256(raw).hexdigest() + "\n")
+    raw = kept(folder, "codeparrot", lambda: collect(stream(), CODEPARROT_SIZE))
     return Corpus.from_bytes("codeparrot", raw, symbols=CODE_SYMBOLS)
-
-
-def _cached_codeparrot(folder: Path, aloud: bool) -> bytes | None:
-    """The text in the cache, if it is there and matches the hash written beside it."""
-    try:
-        expected = (folder / "codeparrot.sha256").read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return read_verified(folder / "codeparrot", {"sha256": expected}, aloud)
 
 
 def stream() -> Iterator[str]:

@@ -89,7 +89,9 @@ def check_comparable(runs: Sequence[Run], windows: bool = True) -> None:
     for run in runs[1:]:
         names = f"{first.name} and {run.name}"
         one, other = first.config.get("corpus") or {}, run.config.get("corpus") or {}
-        if vocabulary_of(first) != vocabulary_of(run) or one.get("symbols") != other.get("symbols"):
+        if vocabulary_of(first) != vocabulary_of(run) or any(
+            one.get(name) != other.get(name) for name in ("symbols", "tokenizer")
+        ):
             raise UserError(
                 f"{names} have different vocabularies ({vocabulary_of(first)} and {vocabulary_of(run)} "
                 "symbols), so their losses cannot be compared; compare runs trained on one corpus."
@@ -110,7 +112,8 @@ def check_comparable(runs: Sequence[Run], windows: bool = True) -> None:
 def check_corpus(run: Run, corpus: Corpus) -> None:
     """Stop if a run is to be measured on another text than the one it was trained on."""
     made = run.config.get("corpus") or {}
-    if made.get("symbols") != corpus.symbols.hex() or made.get("sha256") != corpus.sha256:
+    means = corpus.encoding.record()
+    if any(made.get(name) != means[name] for name in means) or made.get("sha256") != corpus.sha256:
         raise UserError(
             f"{run.name} was trained on {made.get('name')} ({vocabulary_of(run)} symbols), not on this "
             f"{corpus.name} ({corpus.vocab_size} symbols); measure it on its own corpus."

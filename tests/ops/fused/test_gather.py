@@ -13,11 +13,20 @@ CASES: list[dict[str, Any]] = [
     {"position": 2, "batch": 4, "rows": [1, 3], "length": 9},  # not the first rows
     {"position": 1, "batch": 7, "rows": [3, 4], "length": 600},  # several blocks
     {"position": 3, "batch": 5, "rows": [2, 4], "length": 2},
+    {"position": 1, "batch": 4, "rows": [0, 4], "length": 9, "kind": "int16"},  # subwords
+    {"position": 1, "batch": 4, "rows": [0, 4], "length": 9, "kind": "uint16"},
+    {"position": 1, "batch": 4, "rows": [0, 4], "length": 9, "kind": "int32"},
 ]
 
 
 def differences(
-    position: int, batch: int, rows: list[int], length: int, stride: int = 3, device: str = "cpu"
+    position: int,
+    batch: int,
+    rows: list[int],
+    length: int,
+    stride: int = 3,
+    device: str = "cpu",
+    kind: str = "uint8",
 ) -> int:
     """Symbols that differ from those of ``Windows.gather``."""
     import torch
@@ -25,7 +34,8 @@ def differences(
     from fsn.data import Windows
     from fsn.ops.fused.gather import gather
 
-    text = torch.randint(256, (length + 19 * stride,), dtype=torch.uint8).to(device)
+    symbols = {"uint8": 256, "int16": 2**15, "uint16": 2**16, "int32": 100_000}[kind]
+    text = torch.randint(symbols, (length + 19 * stride,)).to(getattr(torch, kind)).to(device)
     windows = Windows(text, length, stride)
     order = torch.randperm(len(windows)).to(device)
     counters = torch.tensor([position, 77, 99], device=device)

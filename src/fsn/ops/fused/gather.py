@@ -36,8 +36,8 @@ def gather(
 ) -> tuple[Tensor, Tensor]:
     """Rows ``rows`` of batch ``position``: tokens and targets, int64 (len(rows), length - 1).
 
-    ``position`` is the first number of an int64 tensor, ``order`` int64, ``text`` uint8. The whole batch holds
-    ``batch`` windows, also where the last one of an epoch holds fewer; all of ``rows`` must be there.
+    ``position`` is the first number of an int64 tensor, ``order`` int64, ``text`` any integers. The whole batch
+    holds ``batch`` windows, also where the last one of an epoch holds fewer; all of ``rows`` must be there.
     """
     tokens, targets = (
         torch.empty(len(rows), length - 1, dtype=torch.int64, device=text.device) for _ in range(2)
