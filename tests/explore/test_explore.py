@@ -15,6 +15,7 @@ import torch
 
 import fsn
 from fsn.cli import main
+from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.explore.reading import Explorer, copy_depth, coupling_force, pulls, walk
 from fsn.measure import without_field
@@ -65,7 +66,7 @@ def test_copy_depth_is_the_instruments() -> None:
     generator = torch.Generator().manual_seed(0)
     for symbols in (2, 5, 60):
         tokens = torch.randint(symbols, (120,), generator=generator)
-        match, distance = longest_matches(tokens.numpy()[None])
+        match, distance = longest_matches(Windows(tokens.to(torch.uint8), 120, 120))
         depth, back = copy_depth(tokens)
         assert depth == [0, *np.clip(match[0].astype(int) - 1, 0, CAP)] and back == [0, *distance[0]]
     assert copy_depth(torch.tensor([3])) == ([0], [0])

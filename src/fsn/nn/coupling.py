@@ -110,8 +110,8 @@ class FrustratedCoupling(nn.Module):
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers.
 
-        The last position there had no successor until now, so its key and field are made again. A lean cache keeps phases
-        and key gates only, and everything is made again.
+        The last position there had no successor until now, so its key and field are made again. A lean cache keeps
+        phases and key gates only, and everything is made again.
         """
         probe, past, first = context.probe, context.past, context.first
         kernel, law = self.kernel, self.kernel.law
