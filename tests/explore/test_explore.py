@@ -21,6 +21,7 @@ from fsn.explore.reading import Explorer, copy_depth, coupling_force, pulls, wal
 from fsn.measure import without_field
 from fsn.measure.copy_depth import CAP, longest_matches
 from fsn.models import FSN
+from tests.data.subwords import byte_pairs
 from tests.demo.browser import find_browser
 from tests.explore.chrome import Chrome
 
@@ -140,6 +141,22 @@ def test_models_of_different_symbols_are_not_compared() -> None:
     other.tokenizer = fsn.data.Alphabet(b"abc")
     with pytest.raises(UserError, match="fsn-1m and other read different symbols"):
         Explorer({"fsn-1m": fsn.load("fsn-1m"), "other": other})
+
+
+def test_subwords(tmp_path: Path) -> None:
+    """Symbols of several letters, and more letters than symbols fit into a window."""
+    pytest.importorskip("tokenizers")
+    model = fsn.build(
+        "fsn-1m", vocab_size=len(words := fsn.data.Subwords(byte_pairs())), k=8, layers=1
+    ).eval()
+    model.tokenizer, model.window = words, 12
+    read = Explorer({"words": model})
+    text = "the winding of the winding"
+    said = read.read(text)
+    assert "".join(said["labels"]) == text and len(said["labels"]) == len(words.encode(text)) < len(text)
+    assert not read.about()["bytes"] and max(map(len, said["labels"])) > 1
+    with pytest.raises(UserError, match="at most 11 symbols"):
+        read.read(20 * text)
 
 
 # -- who may ask, and what ---------------------------------------------------------------------------------------
