@@ -15,11 +15,13 @@ import torch
 
 import fsn
 from fsn.cli import main
+from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.explore.reading import Explorer, copy_depth, coupling_force, pulls, walk
 from fsn.measure import without_field
 from fsn.measure.copy_depth import CAP, longest_matches
 from fsn.models import FSN
+from tests.data.subwords import byte_pairs
 from tests.demo.browser import find_browser
 from tests.explore.chrome import Chrome
 
@@ -65,7 +67,7 @@ def test_copy_depth_is_the_instruments() -> None:
     generator = torch.Generator().manual_seed(0)
     for symbols in (2, 5, 60):
         tokens = torch.randint(symbols, (120,), generator=generator)
-        match, distance = longest_matches(tokens.numpy()[None])
+        match, distance = longest_matches(Windows(tokens.to(torch.uint8), 120, 120))
         depth, back = copy_depth(tokens)
         assert depth == [0, *np.clip(match[0].astype(int) - 1, 0, CAP)] and back == [0, *distance[0]]
     assert copy_depth(torch.tensor([3])) == ([0], [0])
@@ -139,6 +141,22 @@ def test_models_of_different_symbols_are_not_compared() -> None:
     other.tokenizer = fsn.data.Alphabet(b"abc")
     with pytest.raises(UserError, match="fsn-1m and other read different symbols"):
         Explorer({"fsn-1m": fsn.load("fsn-1m"), "other": other})
+
+
+def test_subwords(tmp_path: Path) -> None:
+    """Symbols of several letters, and more letters than symbols fit into a window."""
+    pytest.importorskip("tokenizers")
+    model = fsn.build(
+        "fsn-1m", vocab_size=len(words := fsn.data.Subwords(byte_pairs())), k=8, layers=1
+    ).eval()
+    model.tokenizer, model.window = words, 12
+    read = Explorer({"words": model})
+    text = "the winding of the winding"
+    said = read.read(text)
+    assert "".join(said["labels"]) == text and len(said["labels"]) == len(words.encode(text)) < len(text)
+    assert not read.about()["bytes"] and max(map(len, said["labels"])) > 1
+    with pytest.raises(UserError, match="at most 11 symbols"):
+        read.read(20 * text)
 
 
 # -- who may ask, and what ---------------------------------------------------------------------------------------

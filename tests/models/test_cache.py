@@ -21,10 +21,11 @@ def words(batch: int = 3, length: int = 12, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
+@pytest.mark.parametrize("lean", [False, True])
 @torch.no_grad()
-def test_any_pieces_give_the_logits_of_the_whole(family: str) -> None:
+def test_any_pieces_give_the_logits_of_the_whole(family: str, lean: bool) -> None:
     model, tokens = small(family), words()
-    whole, cache = model(tokens), model.new_cache()
+    whole, cache = model(tokens), model.new_cache(lean)
     pieces = [model.extend(part, cache) for part in tokens.split([4, 1, 1, 5, 1], dim=1)]
     assert cache.length == 12
     torch.testing.assert_close(torch.cat(pieces, dim=1), whole, **CLOSE)
@@ -97,13 +98,14 @@ def test_an_unknown_point_is_refused_in_pieces_too(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["fsn", "fsn-literal", "kuramoto", "transformer", "transformer-kvshift"])
+@pytest.mark.parametrize("lean", [False, True])
 @torch.no_grad()
-def test_padding_in_front_changes_nothing(family: str) -> None:
+def test_padding_in_front_changes_nothing(family: str, lean: bool) -> None:
     """Sequences of different lengths in one batch, each as if it were alone."""
     model, tokens = small(family), words()
     padding = torch.tensor([0, 2, 5])
     mask = torch.arange(12) < padding[:, None]
-    cache = model.new_cache()
+    cache = model.new_cache(lean)
     logits = torch.cat(
         [model.extend(tokens[:, :9], cache, mask[:, :9]), model.extend(tokens[:, 9:], cache)], dim=1
     )
@@ -114,11 +116,12 @@ def test_padding_in_front_changes_nothing(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["fsn", "fsn-dissolved", "transformer", "transformer-kvshift"])
+@pytest.mark.parametrize("lean", [False, True])
 @torch.no_grad()
-def test_what_is_forgotten_leaves_no_trace(family: str) -> None:
+def test_what_is_forgotten_leaves_no_trace(family: str, lean: bool) -> None:
     """Above all no successor: the field of the last position kept had one, and gets another."""
     model, tokens, other = small(family), words(), words(seed=1)
-    cache = model.new_cache()
+    cache = model.new_cache(lean)
     model.extend(tokens, cache)
     cache.cut(7)
     assert cache.length == 7
@@ -140,13 +143,17 @@ def test_sequences_can_change_places(family: str) -> None:
     torch.testing.assert_close(model.extend(tokens[:, 8:], cache), model.extend(tokens[:, 8:], same), **CLOSE)
 
 
-def test_a_position_takes_nine_numbers_a_phase() -> None:
-    model = small("fsn")
-    cache = model.new_cache()
+@pytest.mark.parametrize(
+    ("family", "lean", "kept"), [("fsn", False, 9 * 11), ("fsn", True, 2 * 11), ("transformer", True, 2 * 12)]
+)
+def test_numbers_a_position_takes(family: str, lean: bool, kept: int) -> None:
+    """Nine for each phase: features 2, phase 1, fields 6; two where they are made again: phase and key gate."""
+    model = small(family)
+    cache = model.new_cache(lean)
     for symbol in words().split(1, dim=1):
         model.extend(symbol, cache)
+    assert cache.numbers() == 3 * 12 * 2 * kept  # sequences, positions, layers
     buffers = [rows.buffer for rows in cache.layers[0].rows.values()]
-    assert sum(b[0, 0].numel() for b in buffers if b is not None) == (2 + 1 + 6) * 11
     assert all(b is not None and 12 <= b.shape[1] <= 24 for b in buffers)
 
 

@@ -46,7 +46,7 @@ def explore(
     except ImportError as error:
         raise UserError(f"this needs FastAPI and uvicorn ({error}): pip install 'fsn[explore]'") from None
     from ..pretrained import load
-    from .reading import Explorer
+    from .reading import Explorer, meaning
 
     listening = listen(port)
     try:
@@ -54,7 +54,7 @@ def explore(
         if against is not None and against in models:
             raise UserError(f"--against {against} is the run itself; name another")
         other = load(against or OTHER)
-        if against is not None or (run != OTHER and other.tokenizer == models[run].tokenizer):
+        if against is not None or (run != OTHER and meaning(other) == meaning(models[run])):
             models[against or OTHER] = other
         app = make_app(Explorer(models))
         address = f"http://{HOST}:{listening.getsockname()[1]}/"

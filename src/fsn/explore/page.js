@@ -1,6 +1,6 @@
 // The explorer: what one types goes to the server in this computer, and what the models did comes back.
 (() => {
-  const { models, longest, fields, coupling } = reportData;
+  const { models, longest, bytes, fields, coupling } = reportData;
   const DARKEST = 8, COPIED = 4, CLOCKS = 6, FRAMED = 0.12; // bits; depth; clocks at first; share of all pulls from which a successor is framed
   const EXAMPLES = [
     ["a sentence, twice", "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "],
@@ -66,10 +66,11 @@
     $("strips").classList.toggle("stale", Boolean(message));
   }
 
-  const symbols = (text) => new TextEncoder().encode(text).length;
+  // Where symbols are bytes the page can count them; else the server does, as it reads.
+  const symbols = (text) => (bytes ? new TextEncoder().encode(text).length : text && state.reading?.text === text ? state.reading.labels.length : Math.min(text.length, longest));
   function count() {
     const n = symbols($("text").value);
-    $("count").textContent = `${n.toLocaleString("en-US")} of ${longest} symbols`;
+    $("count").textContent = bytes || state.reading?.text === $("text").value ? `${n.toLocaleString("en-US")} of ${longest} symbols` : `up to ${longest} symbols`;
     $("count").classList.toggle("over", n > longest);
     return n;
   }
@@ -82,6 +83,7 @@
       state.reading = { text, ...(await ask("/read", { text })) };
     } catch (error) { refuse(sentence(error)); return; }
     refuse(null);
+    count();
     state.at = Math.min(state.at, state.reading.labels.length - 1);
     drawStrips();
     drawMeans();

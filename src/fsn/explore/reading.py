@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data import Alphabet, Encoding
 from ..errors import UserError
 from ..measure.copy_depth import CAP
 from ..measure.coupling import FIELDS, coupling_function, kernels_of, read_kernel
@@ -22,6 +23,8 @@ from ..models.generate import first_token
 from ..nn import record
 
 LIKELIEST = 5
+MOST_LETTERS = 32
+"""Letters of a symbol, at most."""
 CURVE_POINTS = 73
 INSIDE = ("layers.*.attention", "layers.*.state")
 INSIDE_PHASES = ("phases", "layers.*.update.bounded", "layers.*.gates.value")
@@ -53,8 +56,8 @@ class Explorer:
     def __init__(self, models: Mapping[str, LanguageModel]) -> None:
         self.models = dict(models)
         self.name, self.model = next(iter(self.models.items()))
-        alphabets = [getattr(model.tokenizer, "symbols", model.tokenizer) for model in self.models.values()]
-        if any(other != alphabets[0] for other in alphabets):
+        encodings = [meaning(model) for model in self.models.values()]
+        if any(other != encodings[0] for other in encodings):
             raise UserError(
                 f"{' and '.join(self.models)} read different symbols; compare runs of the same corpus"
             )
@@ -78,6 +81,7 @@ class Explorer:
         return {
             "models": models,
             "longest": self.longest,
+            "bytes": isinstance(self.model.tokenizer, Alphabet),
             "fields": self.fields(),
             "coupling": self.coupling(),
         }
@@ -138,7 +142,8 @@ class Explorer:
         assert tokenizer is not None
         if not text:
             raise UserError("type at least one character")
-        if len(text) > self.longest or len(tokens := tokenizer.encode(text).long()) > self.longest:
+        enough = MOST_LETTERS * self.longest  # a text that could not fit is not even encoded
+        if len(text) > enough or len(tokens := tokenizer.encode(text).long()) > self.longest:
             raise UserError(
                 f"this text is too long: the models read at most {self.longest} symbols at a time; shorten it"
             )
@@ -175,6 +180,15 @@ class Explorer:
             if whole or i + 1 - begun == 4:  # no character takes more symbols
                 begun = i + 1
         return labels
+
+
+def meaning(model: LanguageModel) -> Any:
+    """What a model's tokens mean, to be compared; a model that reads no text is refused."""
+    if not isinstance(model.tokenizer, Encoding):
+        raise UserError(
+            "one of the models does not know what its tokens mean; give runs, or what `fsn export` wrote"
+        )
+    return model.tokenizer.record(), model.tokenizer.files()
 
 
 def walk(model: LanguageModel, tokens: Tensor) -> Pass:

@@ -96,9 +96,9 @@ class LanguageModel(Generation, nn.Module):
             context = replace(context, documents=documents)
         return self.compute_loss(tokens, masked, context)
 
-    def new_cache(self) -> Cache:
-        """An empty memory for :meth:`extend`."""
-        return Cache(self.config.layers)
+    def new_cache(self, lean: bool = False) -> Cache:
+        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 9k."""
+        return Cache(self.config.layers, lean)
 
     def extend(self, tokens: Tensor, cache: Cache, padding: Tensor | None = None) -> Tensor:
         """Read on: tokens that follow what ``cache`` has seen, any number of them, and their logits.

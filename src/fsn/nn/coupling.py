@@ -110,7 +110,8 @@ class FrustratedCoupling(nn.Module):
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers.
 
-        The last position there had no successor until now, so its key and field are made again.
+        The last position there had no successor until now, so its key and field are made again. A lean cache keeps
+        phases and key gates only, and everything is made again.
         """
         probe, past, first = context.probe, context.past, context.first
         kernel, law = self.kernel, self.kernel.law
@@ -121,6 +122,11 @@ class FrustratedCoupling(nn.Module):
         if past is None:
             keys = keys if kernel.score is None else ops.fold_successors(keys, kernel.score)
             fields = ops.fields(theta, kernel.w0, kernel.w1, law.harmonics)
+        elif context.cache is not None and context.cache.lean:
+            phases = past["phases"].write(first, theta)
+            keys = ops.rotary_features(phases, past["gates"].write(first, gate_k), self.rates)
+            keys = keys if kernel.score is None else ops.fold_successors(keys, kernel.score)
+            fields = ops.fields(phases, kernel.w0, kernel.w1, law.harmonics)
         else:
             again = max(first - 1, 0)
             keys = past["keys"].write(first, keys)

@@ -52,14 +52,24 @@ class Past:
 class Cache:
     """The memory of a whole model, and which of the positions seen so far are real.
 
-    ``padding`` (B, T) is true for padding in front of sequences, which no later position looks at; None: there is none.
+    ``lean`` asks layers to keep as little as they can and to make the rest again for every new symbol: less memory and
+    more work (figures in ``docs/hub.md``). ``padding`` (B, T) is true for padding in front of sequences, which no later
+    position looks at; None: there is none.
     """
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, lean: bool = False) -> None:
+        self.lean = lean
         self.layers = [Past() for _ in range(layers)]
         self.length = 0
         self.batch: int | None = None
         self.padding: Tensor | None = None
+
+    def numbers(self) -> int:
+        """How many numbers are kept, all layers and sequences together; buffers have room for more."""
+        buffers = [
+            rows.buffer for past in self.layers for rows in past.rows.values() if rows.buffer is not None
+        ]
+        return sum(self.length * buffer[:, :1].numel() for buffer in buffers)
 
     def cut(self, length: int) -> None:
         """Forget the positions from ``length`` on: what comes next is written over them."""
