@@ -138,7 +138,7 @@ class AttentionFunction(torch.autograd.Function):
             r = max(1, r // 2)
             query_folded_key_kernel[(triton.cdiv(batch * tp, r * tiles.SCORE_STEPS),)](
                 theta, pre, cos, sin, score, q, key, own, batch, length, tp, k,
-                kp, width, r, tiles.SCORE_STEPS, mode, num_warps=warps,
+                kp, width, r, tiles.SCORE_STEPS, mode, num_warps=max(1, width // 64),
             )  # fmt: skip
         else:
             query_key_kernel[(triton.cdiv(batch * tp, r),)](

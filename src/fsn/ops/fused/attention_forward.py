@@ -106,6 +106,7 @@ def query_folded_key_kernel(
     """
     first = (tl.program_id(0) * R + tl.arange(0, R)) * STEPS
     batch = first // TP
+    kind: tl.constexpr = q_ptr.dtype.element_ty
     re, im = load_score(score_ptr, k, KP, W)
     t = first % TP + STEPS
     rows = batch.to(tl.int64) * T + t
@@ -130,7 +131,6 @@ def query_folded_key_kernel(
         key_sin = multiply_rows(gate_key, sphi)
         store_row(key_ptr, out, batch < B, add_product(key_cos, re, next_cos, im, next_sin, -1), KP, W)
         store_row(key_ptr + KP, out, batch < B, add_product(key_sin, re, next_sin, im, next_cos, 1), KP, W)
-        kind: tl.constexpr = q_ptr.dtype.element_ty
         own = dot_row(rounded_row(q_cos, kind), rounded_row(key_cos, kind))
         own += dot_row(rounded_row(q_sin, kind), rounded_row(key_sin, kind))
         tl.store(own_ptr + 4 * B.to(tl.int64) * T + rows, own, mask=ok)
