@@ -23,7 +23,7 @@ from fsn.text import printable
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-KEPT_FROM = 10_000_000
+KEPT_FROM = 2_000_000
 """Characters from which on the tokens of a text are kept in the cache: a few seconds of work."""
 
 
