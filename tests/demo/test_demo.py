@@ -22,6 +22,7 @@ from fsn.demo.plan import LONGEST, SHORTEST, exercise_text, fresh_passage, make_
 from fsn.demo.training import Standing, standing, train_all
 from fsn.errors import UserError
 from fsn.models import TransformerConfig, count_parameters
+from fsn.pretrained import WEIGHTS
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
 
@@ -293,6 +294,13 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert shown["kuramoto"]["second"] > 1.3 * shown["fsn"]["second"], "Kuramoto attention copies worse"
     assert f"FSN {found['models'][0]['bits']:.4f}" in demo.html
     assert f"after epoch {epoch}, in" in demo.html and "FSN at full size" in demo.printed
+
+
+def test_an_empty_folder_has_the_shipped_models(tmp_path: Path) -> None:
+    found = full_size(WEIGHTS)
+    assert found is not None and [model["key"] for model in found["models"]] == ["fsn", "transformer"]
+    shown = found["snippet"]["models"]
+    assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"] < 0.5 * shown["cut"]["second"]
 
 
 def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def demo(
         report: Where to write the page.
         out: The folder for the runs.
         seed: Sets initial values and data order.
-        results: Where finished runs of full size lie, as in the repository; the page shows them too.
+        results: Where finished runs of full size lie; the page shows them too, or those that come with fsn.
     """
     from .. import data
     from ..train.run import check_out, check_outside

@@ -50,6 +50,7 @@ from ..measure import (
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
 from ..models.generate import sample
+from ..pretrained import WEIGHTS
 from ..progress import Bar
 from ..train import Recipe, Run, load_run
 from .plan import Act, Entry, Plan, fresh_passage
@@ -76,7 +77,7 @@ Models = Mapping[str, LanguageModel]
 
 
 def measure(plan: Plan, runs: Runs, results: Path = Path("results")) -> dict[str, Any]:
-    """Everything the page needs; ``results`` is where finished runs of full size may lie."""
+    """Everything the page needs; ``results`` is where finished runs of full size may lie, or the shipped ones serve."""
     models = {act: {key: run.load_model() for key, run in some.items()} for act, some in runs.items()}
     corpus, length = plan.text.corpus, plan.text.recipe.length
     passage = fresh_passage()[: plan.exercise.recipe.length // 2]
@@ -92,7 +93,7 @@ def measure(plan: Plan, runs: Runs, results: Path = Path("results")) -> dict[str
             "exercise": snippet(models["exercise"], plan.exercise.corpus.alphabet, passage),
             "text": snippet(models["text"], corpus.alphabet, line_for(corpus, length)),
         },
-        "full_size": full_size(results),
+        "full_size": full_size(results) or full_size(WEIGHTS),
         "prompt": prompt(corpus),
     }
 

@@ -12,6 +12,7 @@ from ..errors import UserError
 
 CLUSTER_RESAMPLES = 4000
 POSITION_RESAMPLES = 2000
+LEVEL = 0.95
 _BLOCK = 1 << 22  # draws held in memory at once
 
 
@@ -52,8 +53,8 @@ def seed_summary(values: Sequence[float]) -> SeedSummary:
     return SeedSummary(float(array.mean()), spread, float(array.min()), float(array.max()), int(array.size))
 
 
-def _percentiles(means: NDArray[np.float64], level: float) -> tuple[float, float]:
-    tail = 50.0 * (1.0 - level)
+def _percentiles(means: NDArray[np.float64]) -> tuple[float, float]:
+    tail = 50.0 * (1.0 - LEVEL)
     low, high = np.percentile(means, [tail, 100.0 - tail])
     return float(low), float(high)
 
@@ -75,7 +76,6 @@ def cluster_bootstrap(
     mask: NDArray[np.bool_],
     resamples: int = CLUSTER_RESAMPLES,
     seed: int = 0,
-    level: float = 0.95,
 ) -> Interval:
     """The mean of ``values`` (n, T) over ``mask`` and its interval when whole windows are drawn again.
 
@@ -95,11 +95,11 @@ def cluster_bootstrap(
     n = n[held].astype(np.float64)
     counts = resample_counts(len(n), resamples, np.random.default_rng(seed))
     means = (counts @ total) / (counts @ n)
-    return Interval(float(total.sum() / n.sum()), *_percentiles(means, level))
+    return Interval(float(total.sum() / n.sum()), *_percentiles(means))
 
 
 def position_bootstrap(
-    values: NDArray[np.floating], resamples: int = POSITION_RESAMPLES, seed: int = 0, level: float = 0.95
+    values: NDArray[np.floating], resamples: int = POSITION_RESAMPLES, seed: int = 0
 ) -> Interval:
     """The mean of ``values`` (m,) and its interval when single positions are drawn again."""
     if values.size == 0:
@@ -112,4 +112,4 @@ def position_bootstrap(
         n = min(rows, resamples - start)
         drawn = generator.integers(0, array.size, size=(n, array.size), dtype=np.uint32)
         means[start : start + n] = array[drawn].mean(axis=1)
-    return Interval(float(array.mean()), *_percentiles(means, level))
+    return Interval(float(array.mean()), *_percentiles(means))

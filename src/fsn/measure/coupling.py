@@ -267,13 +267,11 @@ def _phase_axis(axes: Axes) -> None:
     axes.set_xlabel("phase difference Δ")
 
 
-def _functions(
-    axes: Axes, reading: KernelReading, field: int, frame: str | None, tone: dict[str, str]
-) -> None:
+def _functions(axes: Axes, reading: KernelReading, field: int, tone: dict[str, str]) -> None:
     delta = np.linspace(-np.pi, np.pi, 361)
     zero_line(axes, tone)
     axes.plot(delta, np.sin(delta), color=tone["rule"], linestyle=(0, (4, 3)), linewidth=1.2, label="sin Δ")
-    for layer, values in enumerate(reading.functions(delta, frame)[field]):
+    for layer, values in enumerate(reading.functions(delta)[field]):
         axes.plot(delta, values, color=LAYERS[layer % len(LAYERS)], label=f"layer {layer + 1}")
     _phase_axis(axes)
     axes.set_title(f"{FIELDS[field]} field")
@@ -316,20 +314,18 @@ def _magnitudes(axes: Axes, reading: KernelReading, tone: dict[str, str]) -> Non
         axes.legend(handles=[mark], loc="upper center", handlelength=1.4)
 
 
-def draw_coupling(
-    reading: KernelReading, frame: str | None = None, successor: bool = False, surface: str = "any"
-) -> Figure:
+def draw_coupling(reading: KernelReading, successor: bool = False, surface: str = "any") -> Figure:
     """The trained kernel as coupling functions (left) and harmonic magnitudes (right).
 
     Hatched bars are harmonics whose coordinate-mean real coefficient is negative. ``successor`` adds the
-    coupling functions of the successor field as a panel of their own. ``frame`` defaults to the model's.
+    coupling functions of the successor field as a panel of their own.
     """
     with styled(surface) as tone:
         panels = 3 if successor else 2
         shares = {"width_ratios": [1, 1, 1.5] if successor else [1, 1.25]}
         figure, grid = new_figure(1, panels, 2.6 if panels == 2 else 2.4, gridspec_kw=shares)
         for field in range(panels - 1):
-            _functions(grid[0, field], reading, field, frame, tone)
+            _functions(grid[0, field], reading, field, tone)
         grid[0, 0].set_ylabel("coupling f(Δ)")
         low, high = (
             pick(grid[0, f].get_ylim()[e] for f in range(panels - 1)) for e, pick in enumerate((min, max))
@@ -341,9 +337,7 @@ def draw_coupling(
     return figure
 
 
-def draw_coupling_history(
-    readings: Sequence[KernelReading], frame: str | None = None, surface: str = "any"
-) -> Figure:
+def draw_coupling_history(readings: Sequence[KernelReading], surface: str = "any") -> Figure:
     """How the coupling functions changed through training: a row per field, a column per layer."""
     if not readings:
         raise UserError("There is no checkpoint to draw; give at least one kernel reading.")
@@ -351,7 +345,7 @@ def draw_coupling_history(
     with styled(surface) as tone:
         figure, grid = new_figure(2, readings[0].layers, 3.2, sharex=True, sharey="row")
         for i, reading in enumerate(readings):
-            functions = reading.functions(delta, frame)
+            functions = reading.functions(delta)
             strength = 0.25 + 0.75 * (i + 1) / len(readings)
             for f in range(2):
                 for layer in range(reading.layers):

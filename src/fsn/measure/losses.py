@@ -21,7 +21,6 @@ from ..data.cache import cache_folder
 from ..errors import UserError
 from ..io import atomic_file
 from ..train.evaluate import window_losses
-from ..train.recipe import Precision
 from ..train.run import Run
 from .runs import check_corpus
 
@@ -52,7 +51,6 @@ def token_losses(
     index: NDArray[np.integer] | None = None,
     *,
     device: str | torch.device | None = None,
-    precision: Precision = "fp32",
     label: str = "loss of every token",
 ) -> NDArray[np.float32]:
     """Bits of every prediction of the windows ``index`` (all, without it), float32 (n, length − 1).
@@ -75,7 +73,7 @@ def token_losses(
         model = model.to(device)
     found = np.empty((len(chosen), windows.length - 1), np.float32)
     there, low = windows.to(next(model.parameters()).device), 0
-    for nats in window_losses(model, there, chosen, batch_size=BATCH, precision=precision, label=label):
+    for nats in window_losses(model, there, chosen, batch_size=BATCH, label=label):
         found[low : low + len(nats)] = (nats.float() / NATS_PER_BIT).cpu().numpy()
         low += len(nats)
     return found

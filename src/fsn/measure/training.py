@@ -4,8 +4,7 @@ At matched epochs: seed means, who leads and for how long, when a bar is crossed
 costs when fewer epochs are needed. For a transformer seed the target is its validation loss at the end of the budget
 (thirty epochs) and its time the seconds of training and validation up to there. For an FSN seed the time is the end of
 the first epoch whose validation loss is at or below that target. The ratio of the two is the wall-clock cost of
-matching that transformer. Epoch ends are where a validation loss is known, and the paper's ratios sit on them;
-``interpolate=True`` reads the crossing off the straight line between two epoch ends instead.
+matching that transformer. Epoch ends are where a validation loss is known, and the paper's ratios sit on them.
 """
 
 from __future__ import annotations
@@ -224,9 +223,9 @@ class TargetLoss:
         return np.array([curve.loss[self.budget - 1] for curve in self.references])
 
 
-def _cross(curve: Curve, reference: Curve, budget: int, interpolate: bool) -> Crossing:
+def _cross(curve: Curve, reference: Curve, budget: int) -> Crossing:
     target, epoch = float(reference.loss[budget - 1]), curve.crossing(float(reference.loss[budget - 1]))
-    seconds = curve.time_to(target, interpolate)
+    seconds = curve.time_to(target)
     back = max(0, budget - 1 - FINAL_EPOCHS)
     steps = budget - 1 - back
     return Crossing(
@@ -247,7 +246,6 @@ def time_to_target(
     references: Sequence[Run],
     budget: int = BUDGET,
     label: str = "",
-    interpolate: bool = False,
     steady: bool = False,
 ) -> TargetLoss:
     """Measure ``runs`` (FSN seeds) against ``references`` (transformer seeds) of ``budget`` epochs.
@@ -276,9 +274,9 @@ def time_to_target(
         budget,
         curves,
         base,
-        [_cross(curve, reference, budget, interpolate) for curve in curves for reference in base],
-        [_cross(curve, mean, budget, interpolate) for curve in curves],
-        [_cross(curve, lowest, budget, interpolate) for curve in curves],
+        [_cross(curve, reference, budget) for curve in curves for reference in base],
+        [_cross(curve, mean, budget) for curve in curves],
+        [_cross(curve, lowest, budget) for curve in curves],
         per_epoch[0] / per_epoch[1],
     )
 
@@ -367,15 +365,13 @@ def _mean(values: Sequence[float]) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def measure_efficiency(run: Run, skip: int = 0, steady: bool = False) -> Efficiency:
-    """Efficiency of one run; ``skip`` leaves out first epochs, for runs whose first epoch compiled.
-
-    With ``steady`` speeds are those of epochs that had the device to themselves (:func:`~fsn.measure.runs.held_up`).
-    """
-    require_epochs([run], skip + 1)
+def measure_efficiency(run: Run, steady: bool = False) -> Efficiency:
+    """Efficiency of one run; with ``steady`` speeds are those of epochs that had the device to themselves
+    (:func:`~fsn.measure.runs.held_up`)."""
+    require_epochs([run], 1)
     slow = set(held_up(run)) if steady else set()
-    every = finished_epochs(run)[skip:]
-    epochs = [row for i, row in enumerate(every, skip + 1) if i not in slow] or every
+    every = finished_epochs(run)
+    epochs = [row for i, row in enumerate(every, 1) if i not in slow] or every
     training, validation = epoch_values(epochs, "train_s"), epoch_values(epochs, "valid_s")
     memory = [value for value in epoch_values(every, "peak_memory_gb") if math.isfinite(value)]
     return Efficiency(
@@ -479,9 +475,7 @@ def health_table(runs: Iterable[Run], threshold: float = MARGIN_BITS) -> Table:
 # -- figures -------------------------------------------------------------------------------------------------
 
 
-def draw_wallclock(
-    scales: Sequence[TargetLoss], surface: str = "any", names: tuple[str, str] = ("FSN", "transformer")
-) -> Figure:
+def draw_wallclock(scales: Sequence[TargetLoss], surface: str = "any") -> Figure:
     """Validation loss against cumulative hours, a panel per scale (four for the paper's ladder).
 
     Faint lines are seeds, bold lines their means; the band spans the references' final losses, the dashed
@@ -503,7 +497,10 @@ def draw_wallclock(
             unit, word = next((u for u in units if longest > 2 * u[0]), units[-1])
             axes.axhspan(targets.min(), targets.max(), color=theirs, alpha=0.3, linewidth=0)
             axes.axhline(targets.mean(), color=theirs, linestyle=(0, (4, 3)), linewidth=1.0)
-            for group, shade, name in ((scale.curves, ours, names[0]), (scale.references, theirs, names[1])):
+            for group, shade, name in (
+                (scale.curves, ours, "FSN"),
+                (scale.references, theirs, "transformer"),
+            ):
                 for curve in group if len(group) > 1 else []:
                     axes.plot(curve.seconds / unit, curve.loss, color=shade, alpha=0.35, linewidth=0.8)
                 mean = mean_curve(group)
@@ -542,7 +539,6 @@ def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
 def draw_loss_curves(
     families: Mapping[str, Sequence[Curve]],
     surface: str = "any",
-    title: str = "",
     published: Mapping[str, tuple[int, float, float]] | None = None,
 ) -> Figure:
     """Validation loss by epoch: seeds faint, their mean bold.
@@ -571,7 +567,6 @@ def draw_loss_curves(
             )  # fmt: skip
         axes.set_xlabel("epoch")
         axes.set_ylabel("validation loss (bits per character)")
-        axes.set_title(title)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlim(left=0.5)
         if shown:
