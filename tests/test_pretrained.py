@@ -137,6 +137,9 @@ def test_a_wheel_in_an_empty_folder_without_network(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("fsn-*.whl")
     assert wheel.stat().st_size < 6_000_000
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    assert {f.name for f in (tmp_path / "site" / "fsn" / "explore").glob("page.*")} == {
+        f"page.{x}" for x in ("css", "html", "js")
+    }
     empty = tmp_path / "empty"
     empty.mkdir()
     script = (
