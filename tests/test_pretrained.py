@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import fsn
+from fsn.cli import main
 from fsn.errors import UserError
 from fsn.pretrained import WEIGHTS, ship, shipped
-from fsn.train import load_run
+from fsn.train import find_run, load_run
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "The [[Roman Empire]] was a city of the Roman Empire, and the Roman Empire was an empire. " * 2
@@ -113,6 +114,26 @@ def test_what_there_is_is_said_of_a_name_that_is_none(
         fsn.load("someone/model")  # a folder without config.json
 
 
+def test_commands_take_the_names_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a folder of that name goes before what comes with the package."""
+    monkeypatch.chdir(tmp_path)
+    main(["generate", "fsn-1m", "--prompt", "The Roman ", "--symbols", "20"])
+    assert capsys.readouterr().out.startswith("The Roman ")
+    (tmp_path / "notes.txt").write_text(40 * TEXT)
+    words = ["train", "transformer-1m", "--begin-with", "transformer-1m", "--corpus", "notes.txt"]
+    main(
+        [*words, "--out", "transformer-1m", "--max-steps", "1", "--batch-size", "2", "--eval-stride", "4096"]
+    )
+    assert load_run("transformer-1m").config["begin_with"]["run"] == "transformer-1m"
+    assert find_run("transformer-1m") == Path("transformer-1m") and find_run("fsn-1m") == WEIGHTS / "fsn-1m"
+    own, ours = fsn.load("transformer-1m"), fsn.load(WEIGHTS / "transformer-1m")
+    assert not torch.equal(own.head.weight, ours.head.weight)  # type: ignore[union-attr, arg-type]
+    with pytest.raises(UserError, match="no run folder fsn-2m"):
+        load_run(find_run("fsn-2m"))
+
+
 def test_shipping_makes_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsn.pretrained.WEIGHTS", tmp_path)
     made = ship(ROOT / "results" / "fsn-1m-seed0", "again")
@@ -137,6 +158,9 @@ def test_a_wheel_in_an_empty_folder_without_network(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("fsn-*.whl")
     assert wheel.stat().st_size < 6_000_000
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    assert {f.name for f in (tmp_path / "site" / "fsn" / "explore").glob("page.*")} == {
+        f"page.{x}" for x in ("css", "html", "js")
+    }
     empty = tmp_path / "empty"
     empty.mkdir()
     script = (

@@ -22,12 +22,10 @@ from torch import Tensor
 from .data import Alphabet, Encoding, load_tokenizer
 from .data.encoding import TOKENIZER_FILE
 from .errors import UserError
-from .io import write_bytes_atomic, write_text_atomic
+from .io import user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
-from .train import Run, load_run
-
-WEIGHTS = Path(__file__).parent / "weights"
-"""Run folders that come with the package."""
+from .train import Run, find_run, load_run
+from .train.run import SHIPPED as WEIGHTS
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 LINES_KEPT = ("epoch", "valid", "warning")
@@ -41,11 +39,11 @@ def shipped() -> list[str]:
 def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> LanguageModel:
     """A trained model in evaluation mode, which knows its tokenizer: ``load("fsn-1m").generate("The Roman ", 200)``.
 
-    ``name`` is a model that comes with the package (``fsn-1m``, ``transformer-1m``), a run folder, a folder that
-    ``fsn export`` wrote, or ``user/model`` on Hugging Face, whose weights are downloaded; no code is run from there.
+    ``name`` is a run folder, a folder that ``fsn export`` wrote, a model that comes with the package (``fsn-1m``,
+    ``transformer-1m``), or ``user/model`` on Hugging Face, whose weights are downloaded; no code is run from there.
     """
     text = os.fspath(name)
-    folder = WEIGHTS / text if text in shipped() else Path(text).expanduser()
+    folder = find_run(user_path(text))
     if (folder / "config.yaml").is_file():
         return load_trained(load_run(folder), device)
     if (folder / "config.json").is_file():

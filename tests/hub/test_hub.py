@@ -285,7 +285,8 @@ def test_weights_that_are_not_numbers_are_not_exported(runs: dict[str, Run], tmp
     with safetensors.safe_open(folder / "best.safetensors", "pt") as file:
         about = file.metadata()
     (folder / "best.safetensors").write_bytes(safetensors.torch.save(weights, about))
-    with pytest.raises(UserError, match="NaN or Inf in tau"):
+    (folder / "hashes.json").unlink(missing_ok=True)  # as if the run itself had written them
+    with pytest.raises(UserError, match=r"NaN or Inf .*tau"):
         export_run(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

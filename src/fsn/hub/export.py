@@ -17,7 +17,7 @@ from ..io import writing
 from ..models import config_to_dict
 from ..models.generate import first_token
 from ..pretrained import check_finite
-from ..train import Run, load_run
+from ..train import Run, find_run, load_run
 from .model import FSNForCausalLM, HubConfig
 from .tokenizer import make_tokenizer
 
@@ -52,7 +52,7 @@ print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
 
 def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best") -> Path:
     """Write a run's weights to ``out`` in the form of transformers; nothing is left there if that fails."""
-    run = load_run(folder)
+    run = load_run(find_run(folder))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already and no empty folder; choose another name")
     trained = run.load_model(which)

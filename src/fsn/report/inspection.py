@@ -10,7 +10,7 @@ from ..io import check_writable, write_bytes_atomic, write_text_atomic, writing
 from ..measure import Finding, Subject, applicable, inspect_run, instruments
 from ..measure.style import figure_bytes, require_matplotlib
 from ..train.commands import RunPath
-from ..train.run import Run, load_run
+from ..train.run import SHIPPED, Run, find_run, load_run
 from ..train.world import choose_device
 from .html import data_table, escape, figure, page
 
@@ -46,14 +46,15 @@ def inspect(
         windows: How many validation windows to read.
         which: The weights of the best epoch, or the last ones saved.
         corpus: Where the text is now, if the run's corpus was a path that has moved.
-        out: Where to write; by default the folder inspection in the run's own.
+        out: Where to write; by default the folder inspection in the run's own (of a run that comes with fsn: here).
         device: auto, cpu, cuda or cuda:1.
     """
     require_matplotlib()
-    seen = load_run(run)
+    seen = load_run(find_run(run))
     chosen = [one.name for one in applicable(seen, parts)]
-    other = None if against is None else load_run(against)
-    folder = out or seen.folder / "inspection"
+    other = None if against is None else load_run(find_run(against))
+    shipped = seen.folder.parent == SHIPPED  # nothing is written into the package
+    folder = out or (Path(f"{seen.name}-inspection") if shipped else seen.folder / "inspection")
     check_writable(folder, "choose another --out")
     text = seen.load_corpus(corpus)
     subject = Subject(seen, text, other, which, windows, choose_device(device))

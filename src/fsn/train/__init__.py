@@ -12,6 +12,6 @@ from .checkpoint import NonFinite
 from .evaluate import Evaluation, evaluate
 from .loop import train
 from .recipe import Recipe
-from .run import Run, load_run
+from .run import Run, find_run, load_run
 
-__all__ = ["Evaluation", "NonFinite", "Recipe", "Run", "evaluate", "load_run", "train"]
+__all__ = ["Evaluation", "NonFinite", "Recipe", "Run", "evaluate", "find_run", "load_run", "train"]

@@ -104,7 +104,7 @@ def evaluate(
       fsn eval runs/fsn-seed0 --length 1024 --as-json     (four times the window of training, by position)
 
     Args:
-        run: The run folder.
+        run: The run folder, or fsn-1m or transformer-1m, which come with fsn.
         which: The weights of the best epoch, or the last ones saved.
         split: Which part of the text.
         corpus: Where the text is now, if the run's corpus was a path that has moved.
@@ -118,11 +118,11 @@ def evaluate(
     from .. import data
     from .evaluate import append_evaluation, check_batch_size
     from .evaluate import evaluate as run_evaluation
-    from .run import load_run
+    from .run import find_run, load_run
     from .world import World, choose_device, choose_precision, numerics
 
     check_batch_size(batch_size)
-    trained = load_run(run)
+    trained = load_run(find_run(run))
     where = choose_device(device)
     recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
     text = trained.load_corpus(corpus)
@@ -174,7 +174,7 @@ def generate(
       fsn generate runs/fsn-seed0 --prompt "The city of"
 
     Args:
-        run: The run folder.
+        run: The run folder, or fsn-1m or transformer-1m, which come with fsn.
         prompt: The text to continue.
         symbols: How many symbols to add.
         temperature: Below 1 safer, above 1 wilder, 0 always the likeliest symbol.
@@ -185,11 +185,11 @@ def generate(
     """
     from ..models.generate import check_drawing, draw
     from ..text import printable
-    from .run import load_run
+    from .run import find_run, load_run
     from .world import choose_device
 
     check_drawing(symbols, temperature, top_k, seed)
-    trained = load_run(run)
+    trained = load_run(find_run(run))
     where = choose_device(device)
     model = trained.load_model(which, where)
     drawn = draw(

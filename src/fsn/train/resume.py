@@ -21,6 +21,7 @@ from .run import (
     RunFolder,
     compare,
     differences,
+    find_run,
     load_run,
     load_weights,
     read_config,
@@ -241,6 +242,7 @@ def find_source(folder: Path, out: Path) -> Source:
     A run that has begun has a checkpoint and needs the other run no more, which may have gone on since, or be gone.
     What it noted then stands in for it.
     """
+    folder = find_run(folder)
     name, about = folder.resolve().name, f"the best weights of {folder}"
     if (out / "last" / "CURRENT").exists() or (out / "DONE").exists():
         begun = load_run(out)

@@ -409,6 +409,17 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict
         ) from None
 
 
+SHIPPED = Path(__file__).parents[1] / "weights"
+"""Run folders that come with the package, by their names."""
+
+
+def find_run(name: str | os.PathLike[str]) -> Path:
+    """A run folder by its place or, where nothing lies there, by the name of one that comes with the package."""
+    path = Path(name)
+    ours = SHIPPED / path.name
+    return ours if os.fspath(name) == path.name and not path.exists() and ours.is_dir() else path
+
+
 def load_run(folder: str | os.PathLike[str]) -> Run:
     """Read a run folder, finished or not."""
     path = Path(folder)
