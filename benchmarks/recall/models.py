@@ -176,7 +176,7 @@ class Learner(nn.Module):
         if self.name not in OTHERS:
             cache = self.model.new_cache()
             self.model.extend(tokens, cache)
-            return count_numbers(cache)
+            return cache.numbers()
         from fla.models.utils import Cache
 
         cache = Cache()

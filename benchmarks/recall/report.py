@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.recall.models import OURS, known_names
 from benchmarks.recall.tasks import tasks
 from fsn.io import write_text_atomic
 
@@ -81,8 +82,8 @@ def rows(cells: list[dict[str, Any]]) -> list[Row]:
             steps = tuple(c["history"][-1]["step"] for c in tested)
             size = chosen[0]["parameters"], chosen[0]["state_size"]
             found.append(Row(task, split, model, layers, width, rate, accuracies, steps, *size))
-    order = list(tasks())
-    return sorted(found, key=lambda row: (order.index(row.task), row.width, row.layers))
+    order, models = list(tasks()), [*OURS, *known_names()]
+    return sorted(found, key=lambda r: (order.index(r.task), r.width, r.layers, models.index(r.model)))
 
 
 def csv_text(found: list[Row]) -> str:
@@ -202,7 +203,7 @@ def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path
                     )
             axes.set_ylim(-0.03, 1.05)
             axes.set_ylabel("accuracy")
-            axes.set_title("one layer" if layers == 1 else f"{layers} layers")
+            axes.set_title({1: "one layer", 2: "two layers"}.get(layers, f"{layers} layers"))
         last = grid.flat[-1]
         if len(columns) == 1:
             last.set_xlabel("step")

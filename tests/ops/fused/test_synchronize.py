@@ -60,7 +60,7 @@ def errors(
     return {name: float((found[name] - exact[name]).norm() / scale[name]) for name in exact}
 
 
-def compiled(heads: int) -> dict[str, float]:
+def compiled(heads: int, dtype: str) -> dict[str, float]:
     """The layer traced in one piece with the op inside, against the layer as it is: how far value and gradients are."""
     import torch
 
@@ -75,11 +75,14 @@ def compiled(heads: int) -> dict[str, float]:
         targets.extend(str(node.target) for node in graph.graph.nodes)
         return graph.forward
 
-    torch.compile(layer, fullgraph=True, backend=note)(x)
+    half = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+    with half:
+        torch.compile(layer, fullgraph=True, backend=note)(x)
     torch._dynamo.reset()
     found = []
     for form in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
-        out = form(x)
+        with half:
+            out = form(x).float()
         found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
     far = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True))
     return {"ops in the graph": sum("attend" in target for target in targets), "difference": far}
@@ -115,11 +118,10 @@ def test_update_and_gradients_on_a_gpu(case: dict[str, Any], dtype: str) -> None
 
 
 @pytest.mark.slow
-def test_a_compiler_sees_through() -> None:
-    assert shared()("tests.ops.fused.test_synchronize:compiled", heads=2) == {
-        "ops in the graph": 1,
-        "difference": 0.0,
-    }
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_compiler_sees_through(dtype: str) -> None:
+    found = shared()("tests.ops.fused.test_synchronize:compiled", heads=2, dtype=dtype)
+    assert found == {"ops in the graph": 1, "difference": 0.0}
 
 
 @pytest.mark.parametrize("scored", [False, True])
