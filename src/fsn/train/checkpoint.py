@@ -17,7 +17,6 @@ its sha256; a damaged checkpoint is named in a warning, and the one before it is
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -33,7 +32,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ..errors import UserError
-from ..io import sync_folder, write_text_atomic
+from ..io import parse_json, read_file, remove_leftovers, sync_folder, write_text_atomic
+from .hashes import sha256
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
 
@@ -63,14 +63,27 @@ def first_not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
     return next((name for name, tensor in tensors if not torch.isfinite(tensor).all()), None)
 
 
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def pack(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """Tensors as the bytes of a safetensors file. (Written by Python, so a full disk is an ``OSError``.)"""
+    """Tensors as the bytes of a safetensors file: the same tensors and metadata give the same bytes.
+
+    The library writes metadata in a random order, so the header is written again, sorted.
+    """
     plain = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-    return safetensors.torch.save(plain, metadata)
+    raw = safetensors.torch.save(plain, metadata)
+    length = int.from_bytes(raw[:8], "little")
+    header = json.dumps(json.loads(raw[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + raw[8 + length :]
+
+
+def unpack(data: bytes, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file; ``what`` names it in a sentence."""
+    try:
+        tensors = safetensors.torch.load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{what} cannot be read ({str(error).splitlines()[0][:200]})") from None
+    return tensors, header.get("__metadata__", {})
 
 
 class Checkpoints:
@@ -99,6 +112,7 @@ class Checkpoints:
             return name
         self._check_finite(state["step"], tensors["weights"])
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.folder)
         for left in self.folder.glob(".writing-*"):
             shutil.rmtree(left, ignore_errors=True)
         temporary = self.folder / f".writing-{name}"
@@ -110,7 +124,7 @@ class Checkpoints:
                 digests[f"{part}.safetensors"] = sha256(data)
                 _write(temporary / f"{part}.safetensors", data)
             if best is not None and best.exists():
-                data = best.read_bytes()
+                data = read_file(best)
                 digests["best.safetensors"] = sha256(data)
                 _write(temporary / "best.safetensors", data)
             document = json.dumps({**state, "sha256": digests}, indent=1).encode()
@@ -143,8 +157,8 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""
         candidates = self.names()
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            named = (self.folder / "CURRENT").read_text(encoding="utf-8").strip()
+        with contextlib.suppress(FileNotFoundError, UserError):
+            named = read_file(self.folder / "CURRENT").decode("utf-8", "replace").strip()
             if named in candidates:
                 candidates.remove(named)
                 candidates.insert(0, named)
@@ -170,24 +184,22 @@ class Checkpoints:
     def _read(self, name: str) -> Checkpoint:
         folder = self.folder / name
         try:
-            document = (folder / "state.json").read_bytes()
-            if (folder / "state.sha256").read_bytes()[:64] != sha256(document).encode():
+            document = read_file(folder / "state.json")
+            if read_file(folder / "state.sha256")[:64] != sha256(document).encode():
                 raise Damaged("state.json does not match its sha256")
-            state = json.loads(document)
+            state = parse_json(document, "state.json")
             tensors: dict[str, dict[str, Tensor]] = {}
             best: bytes | None = None
             for file, digest in state["sha256"].items():
-                data = (folder / file).read_bytes()
+                data = read_file(folder / file)
                 if sha256(data) != digest:
                     raise Damaged(f"{file} does not match its sha256")
                 if file == "best.safetensors":
                     best = data
                 else:
-                    tensors[Path(file).stem] = safetensors.torch.load(data)
-        except OSError as error:
-            raise Damaged(f"{Path(error.filename or folder).name}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            raise Damaged(f"it cannot be read: {type(error).__name__}") from None
+                    tensors[Path(file).stem], _ = unpack(data, file)
+        except (UserError, KeyError, TypeError, AttributeError) as error:
+            raise Damaged(str(error)) from None
         return Checkpoint(name, state, tensors, best)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import signal
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
+STOPS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 RETRY = "mend that and run the same command again: it goes on from its last checkpoint"
 ENGINES = {
     "eager": "eager",
@@ -190,15 +190,13 @@ class StopRequest:
     """Notes SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) while it is entered. The step ends, a checkpoint
     is written, then the process goes. A second Ctrl-C interrupts at once."""
 
-    SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
-
     def __init__(self) -> None:
         self.number = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in self.SIGNALS:
+            for number in STOPS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                     self._before[number] = signal.signal(number, self._note)
         return self
@@ -549,7 +547,7 @@ class Training:
 
         def keep() -> None:
             if best:
-                self.folder.keep_best(self.model, s.epoch, s.step, result.bits)
+                self.folder.keep_best(self.model, self.recipe, s.epoch, s.step, result.bits)
             self.folder.keep_kernel(self.model, s.epoch)
             if s.epoch == 1 and complete and math.isfinite(result.bits):
                 self._look_at_siblings(result.bits)
@@ -581,7 +579,7 @@ class Training:
 
     def _write_checkpoint(self, evaluated: bool) -> None:
         state = dataclasses.asdict(self.state)
-        state["metrics_bytes"] = self.folder.metrics_size()
+        state["lines"] = self.folder.sync_metrics()
         state["config"] = self.config
         generators = {"rng.cpu": torch.get_rng_state()}
         if self.world.device.type == "cuda":
@@ -613,13 +611,8 @@ class Training:
     def _finish(self) -> None:
         s = self.state
         if self.world.first:
-            done = {
-                "step": s.step,
-                "best_epoch": s.best_epoch,
-                "best_bits": s.best_bits,
-                "cumulative_s": round(s.cumulative_s, 3),
-            }
-            write_text_atomic(self.folder.done_file, json.dumps(done) + "\n")
+            done = {"step": s.step, "best_epoch": s.best_epoch, "best_bits": s.best_bits}
+            self.folder.finish({**done, "cumulative_s": round(s.cumulative_s, 3)})
         best = "no finite validation"
         if s.best_bits is not None:
             best = f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
