@@ -19,7 +19,7 @@ from fsn.paper.runs import Library
 from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep
-from tests.paper.made_up import TINY
+from tests.paper.tiny import TINY
 from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless, unsigned
 
 MODEL = MODELS["fsn-1m"]

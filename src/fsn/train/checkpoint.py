@@ -1,7 +1,7 @@
 """Checkpoints from which a run goes on as if nothing had happened.
 
     last/
-      CURRENT                 the name of the newest checkpoint, replaced in one step
+      CURRENT                 the name of the newest checkpoint, for people
       step-00001234/
         weights.safetensors   parameters and buffers
         optimizer.safetensors AdamW's moments, PyTorch's generator state
@@ -9,14 +9,13 @@
         state.json            step, epoch, position, sums so far, the sha256 of the files above
         state.sha256          the sha256 of state.json
 
-A checkpoint is written into a folder of another name, flushed to the disk, renamed, and only then named in
-CURRENT. The one before it is kept. Weights that are not finite are never written. On reading, each file must have
-its sha256; a damaged checkpoint is named in a warning, and the one before it is used.
+A checkpoint is written into a folder of another name, flushed to the disk, and renamed. The one before it is kept.
+Weights with NaN or Inf are never written. On reading, each file must have its sha256; a damaged checkpoint is named in
+a warning, and the one before it is used.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -156,21 +155,13 @@ class Checkpoints:
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""
-        candidates = self.names()
-        with contextlib.suppress(FileNotFoundError, UserError):
-            named = read_file(self.folder / "CURRENT").decode("utf-8", "replace").strip()
-            if named in candidates:
-                candidates.remove(named)
-                candidates.insert(0, named)
         warnings: list[str] = []
-        for name in candidates:
+        for name in self.names():
             try:
                 found = self._read(name)
             except Damaged as error:
                 warnings.append(f"the checkpoint {self.folder / name} is damaged ({error})")
                 continue
-            if warnings:
-                warnings[-1] += f"; going on from {name}, the one before it"
             found.warnings = warnings
             self.current = name
             return found

@@ -108,6 +108,14 @@ def sign(folder: Path) -> None:
     _write(folder, _found(folder))
 
 
+def add(folder: Path, name: str) -> None:
+    """Enter one more file, as it is now, into the hashes of a folder that has some."""
+    book = Hashes(folder)
+    book.open()
+    data = read_file(folder / name)
+    book.grown({name: (len(data), sha256(data))})
+
+
 def _found(folder: Path) -> dict[str, list[Entry]]:
     paths = [path for pattern in KEPT for path in sorted(folder.glob(pattern))]
     contents = {path.relative_to(folder).as_posix(): read_file(path) for path in paths}

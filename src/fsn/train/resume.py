@@ -177,7 +177,7 @@ def _restore_files(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
         folder.open_metrics()
     else:
         for warning in checkpoint.warnings:
-            folder.say(f"warning: {warning}")
+            folder.say(f"warning: {warning}; going on from {checkpoint.name}, the one before it")
         state = checkpoint.state
         folder.open_metrics(state.get("lines") or {"metrics.jsonl": (state["metrics_bytes"], None)})
         if checkpoint.best is None:

@@ -475,6 +475,8 @@ class Run:
             checkpoint = Checkpoints(self.folder / "last").load()
             if checkpoint is None:
                 raise UserError(f"{self.folder} has no checkpoint in last/")
+            if checkpoint.warnings:  # the one before it would be another number
+                raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
         else:
             raise UserError(f"which weights? {which!r} is neither best nor last")
