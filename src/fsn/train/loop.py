@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
-STOPS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 RETRY = "mend that and run the same command again: it goes on from its last checkpoint"
 ENGINES = {
     "eager": "eager",
@@ -186,6 +185,15 @@ def _say_finished(folder: RunFolder) -> None:
         folder.say(f"{folder.path} is finished{reached}; {how_to_go_on(folder)}")
 
 
+def catch_stops(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Let ``handler`` have Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP; the handlers before it."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
 class StopRequest:
     """Notes SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) while it is entered. The step ends, a checkpoint
     is written, then the process goes. A second Ctrl-C interrupts at once."""
@@ -196,9 +204,7 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in STOPS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                    self._before[number] = signal.signal(number, self._note)
+            self._before = catch_stops(self._note)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -522,8 +522,9 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"there is no run folder {path}")
+    run = Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
     hashes.warn_unsigned(path)
-    return Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
+    return run
 
 
 # -- comparing ---------------------------------------------------------------------------------------------

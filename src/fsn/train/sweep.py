@@ -38,7 +38,7 @@ from .. import data
 from ..errors import UserError
 from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
-from .loop import STOPS
+from .loop import catch_stops
 from .recipe import Recipe, with_numbers
 from .resume import find_source
 from .run import DURATION_ENTRIES, differences, load_run, read_config
@@ -290,7 +290,7 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
         for _, _, process in running:
             process.send_signal(signal.SIGTERM)
 
-    before = {n: signal.signal(n, stop) for n in STOPS if signal.getsignal(n) is not signal.SIG_IGN}
+    before = catch_stops(stop)
     try:
         while running or (waiting and not stopped):
             while waiting and free and not stopped:
