@@ -102,7 +102,7 @@ class Checkpoints:
         self,
         state: dict[str, Any],
         tensors: dict[str, dict[str, Tensor]],
-        best: Path | None = None,
+        best: bytes | None = None,
         evaluated: bool = False,
     ) -> str:
         """Write a checkpoint; the name of its folder."""
@@ -122,10 +122,9 @@ class Checkpoints:
                 data = pack(content)
                 digests[f"{part}.safetensors"] = sha256(data)
                 _write(temporary / f"{part}.safetensors", data)
-            if best is not None and best.exists():
-                data = read_file(best)
-                digests["best.safetensors"] = sha256(data)
-                _write(temporary / "best.safetensors", data)
+            if best is not None:
+                digests["best.safetensors"] = sha256(best)
+                _write(temporary / "best.safetensors", best)
             document = json.dumps({**state, "sha256": digests}, indent=1).encode()
             _write(temporary / "state.json", document)
             _write(temporary / "state.sha256", f"{sha256(document)}  state.json\n".encode())

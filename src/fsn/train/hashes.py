@@ -8,6 +8,7 @@ there were hashes has no hashes.json: it can be read, and cannot be checked.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ KEPT = (
     *GROWING,
     "environment.json",
     "best.safetensors",
+    "tokenizer.json",
     "DONE",
     "kernel/*.safetensors",
     "*.npz",
@@ -113,7 +115,7 @@ def add(folder: Path, name: str) -> None:
     book = Hashes(folder)
     book.open()
     data = read_file(folder / name)
-    book.grown({name: (len(data), sha256(data))})
+    book.enter({name: (len(data), sha256(data))})
 
 
 def _found(folder: Path) -> dict[str, list[Entry]]:
@@ -138,10 +140,14 @@ class Hashes:
         """Read what is there; of a file that was being replaced when the process died, keep the hash that it has."""
         manifest = _raw(self.folder)
         self.files = _found(self.folder) if manifest is None else _parse(self.folder, manifest)
-        for name, entries in self.files.items():
-            if len(entries) > 1 and (self.folder / name).exists():
-                data = read_file(self.folder / name)
-                self.files[name] = [e for e in entries if _matches(data, [e], name in GROWING)] or entries
+        for name in self.files:
+            self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        entries = self.files[name]
+        if len(entries) > 1 and (self.folder / name).exists():
+            data = read_file(self.folder / name)
+            self.files[name] = [e for e in entries if _matches(data, [e], name in GROWING)] or entries
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file of the run in one step."""
@@ -151,11 +157,12 @@ class Hashes:
         try:
             write_bytes_atomic(self.folder / name, data)
         except BaseException:
-            self.files[name] = before
+            with contextlib.suppress(UserError, OSError):
+                self._settle(name)
             raise
 
-    def grown(self, entries: dict[str, Entry]) -> None:
-        """Note how much of the growing files is on the disk."""
+    def enter(self, entries: dict[str, Entry]) -> None:
+        """Note files that are on the disk; of growing ones, how much of them."""
         self._enter({name: [entry] for name, entry in entries.items()})
 
     def remove(self, name: str) -> None:

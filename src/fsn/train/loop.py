@@ -22,7 +22,7 @@ import fsn
 from .. import data
 from ..data import epoch_order
 from ..errors import UserError
-from ..io import write_text_atomic, writing
+from ..io import writing
 from ..models import (
     Config,
     body_parameters,
@@ -34,6 +34,7 @@ from ..models import (
 )
 from ..progress import Bar, count, duration
 from ..versions import untested
+from . import hashes
 from .checkpoint import NonFinite
 from .evaluate import Evaluation, EvaluationStopped, evaluate
 from .loggers import check_loggers
@@ -159,7 +160,7 @@ def _load_corpus(
 def _keep_encoding(text: Corpus, folder: RunFolder) -> None:
     """What the tokens mean goes into the run folder, so that the model can be spoken to without its corpus."""
     for name, content in text.encoding.files().items():
-        write_text_atomic(folder.path / name, content)
+        folder.hashes.write(name, content.encode())
 
 
 def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
@@ -591,7 +592,9 @@ class Training:
         if self.world.device.type == "cuda":
             generators["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
         moments = self.stepper.optimizer.state_dict() | generators
-        best = self.folder.best_file if self.state.best_epoch is not None else None
+        best = None
+        if self.state.best_epoch is not None:
+            best = hashes.read(self.folder.path, "best.safetensors")
         tensors = {"weights": self.model.state_dict(), "optimizer": moments}
         self.folder.checkpoints.save(state, tensors, best, evaluated)
 

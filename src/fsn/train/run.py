@@ -193,7 +193,7 @@ class RunFolder:
         for name, lines in self._lines.items():
             size, sha256 = (sizes or {}).get(name, (0, None))
             lines.check(size, sha256)
-        self.hashes.grown({name: lines.entry for name, lines in self._lines.items()})
+        self.hashes.enter({name: lines.entry for name, lines in self._lines.items()})
         for lines in self._lines.values():
             lines.open()
         self._recording = True
@@ -213,7 +213,7 @@ class RunFolder:
     def sync_metrics(self) -> dict[str, hashes.Entry]:
         """How much of the metrics is on the disk for certain."""
         sizes = {name: lines.sync() for name, lines in self._lines.items()}
-        self.hashes.grown(sizes)
+        self.hashes.enter(sizes)
         return sizes
 
     def keep_best(self, model: LanguageModel, recipe: Recipe, epoch: int, step: int, bits: float) -> None:
