@@ -184,7 +184,7 @@ class _Loader(yaml.SafeLoader):
                         None, None, f"{short(key.value)} is given twice; give it once", key.start_mark
                     )
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+        return super().construct_mapping(node, deep)
 
 
 def parse_yaml(text: str | bytes, what: str) -> Any:
@@ -198,7 +198,7 @@ def parse_yaml(text: str | bytes, what: str) -> Any:
         try:
             value = loader.get_single_data()
         finally:
-            loader.dispose()  # type: ignore[no-untyped-call]
+            loader.dispose()
         _check_plain(value)
     except Exception as error:  # whatever the parser raises: the text is to blame
         raise UserError(f"{what} cannot be read as YAML ({_reason(error)})") from None

@@ -169,6 +169,12 @@ def test_resume_never_and_must(tmp_path: Path) -> None:
         go(tmp_path / "run", resume="perhaps")
 
 
+@pytest.mark.parametrize("minutes", [0, -1, float("nan")])
+def test_a_budget_of_no_time_is_refused(tmp_path: Path, minutes: float) -> None:
+    with pytest.raises(UserError, match="the time budget must be positive"):
+        go(tmp_path / "run", budget_minutes=minutes)
+
+
 def test_two_runs_in_one_folder(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run", quiet=True)
     folder.open()

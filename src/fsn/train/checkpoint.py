@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ..errors import UserError
-from ..io import parse_json, read_file, remove_leftovers, sync_folder, write_text_atomic
+from ..io import parse_json, read_file, sync_folder, write_text_atomic
 from .hashes import sha256
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
@@ -111,7 +111,6 @@ class Checkpoints:
             return name
         self._check_finite(state["step"], tensors["weights"])
         self.folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self.folder)
         for left in self.folder.glob(".writing-*"):
             shutil.rmtree(left, ignore_errors=True)
         temporary = self.folder / f".writing-{name}"

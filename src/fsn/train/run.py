@@ -149,7 +149,7 @@ class RunFolder:
         lock.write(f"process {os.getpid()}")
         lock.flush()
         self._lock = lock
-        for place in (self.path, self.path / "kernel"):
+        for place in (self.path, self.path / "kernel", self.checkpoints.folder):
             remove_leftovers(place)
         self.hashes.open()
         self._log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
