@@ -1,82 +1,33 @@
-"""Reading files that people name, and writing files so that a half-written one never replaces a good one."""
+"""Files: written so that a half-written one never replaces a good one, read within bounds, and what goes wrong with
+them in one sentence."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from reprlib import repr as short
+from typing import IO, Any
+
+import yaml
 
 from .errors import UserError
 
-
-def user_path(path: str | os.PathLike[str]) -> Path:
-    """A path as people write it: ``~`` is their folder, and one that cannot be is a sentence."""
-    text = os.fspath(path)
-    if "\0" in text:
-        raise UserError(f"{text!r} holds a zero byte, which no path can; leave it out")
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise UserError(
-            f"{text!r} names the folder of a user that is not known here; write the path out"
-        ) from None
+LARGEST = 1 << 34  # bytes of a file that is read whole
+LARGEST_TEXT = 1 << 18  # of one that people write: a sweep, a config
+MOST_NODES = 200_000
+"""Values in a YAML file, each counted as often as aliases repeat it."""
 
 
-def read_file(
-    path: str | os.PathLike[str], instead: str = "check the name and that you may read it"
-) -> bytes:
-    """The bytes of a regular file; a device, a pipe or a folder, and what cannot be read, is a sentence.
-
-    A pipe without a writer would be waited for, and ``/dev/zero`` read, for ever.
-    """
-    check_regular(path, instead)
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}): {instead}") from error
-    except MemoryError as error:
-        raise UserError(f"{path} is larger than the memory of this machine; use a smaller file") from error
+# -- what goes wrong ---------------------------------------------------------------------------------------
 
 
-def check_regular(
-    path: str | os.PathLike[str], instead: str = "check the name and that you may read it"
-) -> None:
-    """Stop if ``path`` is not a regular file."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} cannot be read ({reason}): {instead}") from error
-    if not stat.S_ISREG(mode):
-        raise UserError(f"{path} is not a regular file: {instead}")
-
-
-@contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a binary file that becomes ``path`` only if the block ends well.
-
-    The bytes go to a temporary file in the same folder, are flushed to the disk, and are renamed over ``path``
-    in one step. After a crash at any moment ``path`` holds either all of the old bytes or all of the new ones.
-    """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-        sync_folder(target.parent)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+class MissingFile(UserError, FileNotFoundError):
+    """A file that is not there."""
 
 
 @contextlib.contextmanager
@@ -84,7 +35,7 @@ def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
     """Tell what keeps ``path`` from being written in one sentence, which ends with what to do ``instead``."""
     try:
         yield
-    except BrokenPipeError:  # the reader of our output has gone; no file is to blame
+    except (BrokenPipeError, UserError):  # the reader of our output has gone; and what is a sentence already
         raise
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); {instead}") from error
@@ -108,7 +59,41 @@ def is_writable(folder: str | os.PathLike[str]) -> bool:
 
 def is_plain_name(name: str) -> bool:
     """Whether ``name`` can be that of one thing in a folder."""
-    return name not in ("", ".", "..") and name == Path(name).name
+    return name not in ("", ".", "..") and "\0" not in name and name == Path(name).name
+
+
+# -- writing -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a binary file that becomes ``path`` only if the block ends well.
+
+    The bytes go to a temporary file in the same folder, are flushed to the disk, and are renamed over ``path``
+    in one step. After a crash at any moment ``path`` holds either all of the old bytes or all of the new ones.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+        sync_folder(target.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Remove the temporary files of :func:`atomic_file` that a killed process left in a folder of its own."""
+    for left in Path(folder).glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            left.unlink()
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
@@ -130,3 +115,133 @@ def write_bytes_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
     """Replace ``path`` with ``text`` (UTF-8) in one step."""
     write_bytes_atomic(path, text.encode("utf-8"))
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+
+NAME = "check the name and that you may read it"
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """A path as people write it: ``~`` is their folder, and one that cannot be is a sentence."""
+    text = os.fspath(path)
+    if "\0" in text:
+        raise UserError(f"{text!r} holds a zero byte, which no path can; leave it out")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"{text!r} names the folder of a user that is not known here; write the path out"
+        ) from None
+
+
+def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = LARGEST) -> bytes:
+    """The bytes of a regular file, at most ``largest``; a device, a pipe or a folder, and what cannot be read, is a
+    sentence, and :class:`MissingFile` where there is no such file.
+
+    A pipe without a writer would be waited for, and ``/dev/zero`` read, for ever.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with os.fdopen(handle, "rb") as file:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode):
+                raise UserError(f"{path} is not a regular file: {instead}")
+            if about.st_size > largest:
+                raise UserError(f"{path} has {about.st_size:,} bytes, more than {largest:,}: {instead}")
+            return file.read()
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:
+        kind = MissingFile if isinstance(error, FileNotFoundError) else UserError
+        reason = getattr(error, "strerror", None) or error
+        raise kind(f"{path} cannot be read ({reason}): {instead}") from error
+    except MemoryError as error:
+        raise UserError(f"{path} is larger than the memory of this machine; use a smaller file") from error
+
+
+def check_regular(path: str | os.PathLike[str], instead: str = NAME) -> None:
+    """Stop if ``path`` is not a regular file, for those who read it piece by piece."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be read ({reason}): {instead}") from error
+    if not stat.S_ISREG(mode):
+        raise UserError(f"{path} is not a regular file: {instead}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which a key stands once in a mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{short(key.value)} is given twice; give it once", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str | bytes, what: str) -> Any:
+    """YAML as plain values: mappings, lists, text, numbers, true, false, null. ``what`` names it in a sentence.
+
+    Keys given twice, dates and other objects, and documents that unfold to more than :data:`MOST_NODES` values are
+    refused.
+    """
+    try:
+        loader = _Loader(text)
+        try:
+            value = loader.get_single_data()
+        finally:
+            loader.dispose()
+        _check_plain(value)
+    except Exception as error:  # whatever the parser raises: the text is to blame
+        raise UserError(f"{what} cannot be read as YAML ({_reason(error)})") from None
+    return value
+
+
+def _check_plain(value: Any) -> None:
+    """Stop at values JSON has no word for, and at documents that unfold without end."""
+    waiting, count = [value], 0
+    while waiting:
+        one = waiting.pop()
+        count += 1
+        if count > MOST_NODES:
+            raise ValueError("it unfolds to too many values")
+        if isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+        elif not isinstance(one, str | int | float | None):
+            raise ValueError(f"a {type(one).__name__} stands in it; put it in quotes")
+
+
+def _reason(error: Exception) -> str:
+    """Why a text cannot be read, in at most a line."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    problem = getattr(error, "problem", None) or str(error).strip() or type(error).__name__
+    mark = getattr(error, "problem_mark", None)
+    return str(problem).splitlines()[0][:200] + (f", line {mark.line + 1}" if mark is not None else "")
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """A YAML file as plain values, see :func:`parse_yaml`."""
+    return parse_yaml(read_file(path, largest=LARGEST_TEXT), str(path))
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """JSON, without the NaN and Infinity that Python lets pass. ``what`` names it in a sentence."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{what} is not JSON ({_reason(error)})") from None
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no number in JSON")

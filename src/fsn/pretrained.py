@@ -24,7 +24,7 @@ from .data.encoding import TOKENIZER_FILE
 from .errors import UserError
 from .io import user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
-from .train import Run, find_run, load_run
+from .train import Run, find_run, hashes, load_run
 from .train.run import SHIPPED as WEIGHTS
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -144,6 +144,7 @@ def ship(folder: Path, name: str) -> Path:
     write_text_atomic(target / "metrics.jsonl", "\n".join(lines) + "\n")
     for file_name in ("config.yaml", "environment.json", "DONE"):
         shutil.copyfile(run.folder / file_name, target / file_name)
+    hashes.sign(target)
     return target
 
 

@@ -56,6 +56,7 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
         "log.txt",
         "best.safetensors",
         "DONE",
+        "hashes.json",
     }
     assert load_run(target).finished and len(load_run(target).epochs) == 2
     assert (target / "log.txt").read_text() == (
@@ -133,6 +134,41 @@ def test_results_that_cannot_be_written_are_told(tmp_path: Path, monkeypatch: py
     assert (archive_run(run, tmp_path / "results") / "kernel" / "epoch-0001.safetensors").is_file()
 
 
+def test_an_archive_that_cannot_take_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), weights=b"weights", name="a")
+    target = archive_run(run, tmp_path / "results")
+    before = (target / "hashes.json").read_bytes()
+    rename = Path.rename
+
+    def fails(self: Path, place: Path) -> Path:
+        if self.name == "run":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, place)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(UserError, match=r"cannot be written \(Input/output error\)"):
+        archive_run(run, tmp_path / "results")
+    assert (target / "hashes.json").read_bytes() == before
+    assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"]
+
+
+def test_an_archive_is_signed_and_takes_no_links(tmp_path: Path) -> None:
+    """A link may lead to what is none of the archive's business."""
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), weights=b"weights", name="a")
+    target = archive_run(run, tmp_path / "results")
+    (target / "metrics.jsonl").write_text((target / "metrics.jsonl").read_text().replace("1.6", "1.5"))
+    with pytest.raises(UserError, match=r"metrics\.jsonl is not what the run wrote"):
+        load_run(target)
+    (tmp_path / "secret").write_text("secret")
+    (run / "log.txt").unlink(missing_ok=True)
+    (run / "log.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=r"log\.txt is a symbolic link"):
+        archive_run(run, tmp_path / "other")
+    assert not (tmp_path / "other" / "a").exists()
+
+
 def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
     need = needs.NO_BOUND
     corpus = TINY.load("python-stdlib-text", None)
@@ -157,6 +193,9 @@ def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
     (target / "best.safetensors").write_bytes(b"other weights")
     assert stored_losses(archived, bench.battery("text")) is None, "they belong to the weights they came from"
     (target / FILE).write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"token_losses\.npz is not what the run wrote"):
+        stored_losses(archived, bench.battery("text"))
+    (target / "hashes.json").unlink()
     assert stored_losses(archived, bench.battery("text")) is None
 
 
@@ -241,7 +280,8 @@ def test_the_list_of_items(
         and "needs none" in said.out
         and "1 run found" in said.out
     )
-    assert said.err.count("\n") == 1 and said.err.startswith("left out: ") and "middle of a line" in said.err
+    left_out = [line for line in said.err.splitlines() if not line.startswith("warning: ")]
+    assert len(left_out) == 1 and left_out[0].startswith("left out: ") and "middle of a line" in left_out[0]
 
 
 def test_commands(

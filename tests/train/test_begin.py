@@ -20,7 +20,7 @@ from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep
 from tests.paper.tiny import TINY
-from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless
+from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless, unsigned
 
 MODEL = MODELS["fsn-1m"]
 
@@ -97,7 +97,7 @@ def test_a_run_that_has_begun_needs_the_other_no_more(tmp_path: Path, source: Ru
     if gone:
         shutil.rmtree(other)
     else:  # it has found better weights since
-        shutil.copy(a.folder / "best.safetensors", other / "best.safetensors")
+        shutil.copy(a.folder / "best.safetensors", unsigned(other) / "best.safetensors")
     b = go(tmp_path / "b", source, begin_with=other, extend=True)
     x, y = (torch.cat([p.flatten() for p in run.load_model("last").parameters()]) for run in (a, b))
     assert torch.equal(x, y) and a.config["begin_with"] == b.config["begin_with"]
@@ -112,13 +112,14 @@ def test_neither_weights_nor_checkpoint(tmp_path: Path, source: Run) -> None:
     other = tmp_path / "other"
     shutil.copytree(source.folder, other)
     run = go(tmp_path / "run", source, begin_with=other, max_steps=3)
-    shutil.copy(run.folder / "best.safetensors", other / "best.safetensors")
+    shutil.copy(run.folder / "best.safetensors", unsigned(other) / "best.safetensors")
     for step in (run.folder / "last").glob("step-*"):
         shutil.rmtree(step)
     with pytest.raises(UserError, match="holds the results of a run but no checkpoint"):
         go(tmp_path / "run", source, begin_with=other, max_steps=4, extend=True)
     for name in ("DONE", "best.safetensors", "metrics.jsonl"):  # as if it had been stopped in its first epoch
         (run.folder / name).unlink()
+    unsigned(run.folder)
     with pytest.raises(UserError, match="does not hold the weights any more"):
         go(tmp_path / "run", source, begin_with=other, max_steps=4, extend=True)
 
@@ -128,8 +129,8 @@ def test_weights_that_are_not_finite_are_no_beginning(tmp_path: Path, source: Ru
     shutil.copytree(source.folder, spoilt)
     weights = safetensors.torch.load_file(spoilt / "best.safetensors")
     weights["tau"] = torch.full_like(weights["tau"], float("nan"))
-    safetensors.torch.save_file(weights, spoilt / "best.safetensors")
-    with pytest.raises(UserError, match=r"the weight tau of .*spoilt is not finite; begin with another run"):
+    safetensors.torch.save_file(weights, unsigned(spoilt) / "best.safetensors")
+    with pytest.raises(UserError, match=r"the weight tau of .*spoilt is NaN or Inf; begin with another run"):
         go(tmp_path / "run", source, begin_with=spoilt)
     assert not (tmp_path / "run").exists()
 
@@ -192,7 +193,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
 def test_a_damaged_or_missing_file_of_weights(tmp_path: Path, source: Run) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(source.folder, broken)
-    (broken / "best.safetensors").write_bytes(b"\x00" * 64)
+    (unsigned(broken) / "best.safetensors").write_bytes(b"\x00" * 64)
     with pytest.raises(UserError, match="cannot be read"):
         go(tmp_path / "run", source, begin_with=broken)
     (broken / "best.safetensors").unlink()
@@ -212,7 +213,7 @@ def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
         quiet=True,
         device="cpu",
     )
-    shutil.copytree(first.folder, tmp_path / "tuned" / "second")
+    unsigned(Path(shutil.copytree(first.folder, tmp_path / "tuned" / "second")))
     config = tmp_path / "tuned" / "second" / "config.yaml"
     config.write_text(
         yaml.safe_dump(yaml.safe_load(config.read_text()) | {"begin_with": {"run": "first", "sha256": "0"}})

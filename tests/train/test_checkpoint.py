@@ -80,7 +80,7 @@ def test_damage_is_found_and_the_one_before_is_used(tmp_path: Path, file: str, d
     found = Checkpoints(tmp_path).load()
     assert found is not None and found.state["step"] == 1
     assert len(found.warnings) == 1
-    assert "step-00000002" in found.warnings[0] and "step-00000001" in found.warnings[0]
+    assert "step-00000002" in found.warnings[0] and found.name == "step-00000001"
 
 
 def test_a_damaged_one_is_replaced_when_the_run_comes_there_again(tmp_path: Path) -> None:

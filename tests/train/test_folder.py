@@ -59,6 +59,17 @@ def test_a_run_is_not_written_into_its_own_text(tmp_path: Path, monkeypatch: pyt
     check_out(notes / "run")
 
 
+def test_names_that_are_not_utf8(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9 \x1b[31m")
+    odd.mkdir()
+    (odd / "text.txt").write_bytes(text())
+    run = train("fsn-1m", str(odd / "text.txt"), odd / "run", recipe(max_steps=1), overrides=MODEL)
+    again = train("fsn-1m", str(odd / "text.txt"), odd / "run", recipe(max_steps=1), overrides=MODEL)
+    assert run.finished and again.config["corpus"]["name"] == str(odd / "text.txt")
+    main(["eval", str(odd / "run"), "--device", "cpu"])
+    assert "bits per symbol" in capfd.readouterr().out
+
+
 def test_files_that_were_left_out_are_said_once_and_kept_in_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ from fsn.models import config_from_dict
 from fsn.train import NonFinite, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
 from fsn.train.run import RunFolder, read_metrics, same_but_seed, trailing
-from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless
+from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless, unsigned
 
 
 def go(out: Path, preset: str = "fsn-1m", **changes: Any) -> Run:
@@ -43,7 +43,7 @@ def test_the_folder_holds_what_the_others_read(tmp_path: Path) -> None:
         "last",
         "log.txt",
     }
-    assert names >= {"tensorboard", "DONE"}
+    assert names >= {"tensorboard", "DONE", "hashes.json", "timings.jsonl"}
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["format"] == 1 and config["fsn_version"] == fsn.__version__
     assert config["model"]["kind"] == "fsn" and config["model"]["k"] == 16
@@ -167,6 +167,12 @@ def test_resume_never_and_must(tmp_path: Path) -> None:
         go(tmp_path / "run", max_steps=3, resume="never")
     with pytest.raises(UserError, match="auto, never or must"):
         go(tmp_path / "run", resume="perhaps")
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan")])
+def test_a_budget_of_no_time_is_refused(tmp_path: Path, minutes: float) -> None:
+    with pytest.raises(UserError, match="the time budget must be positive"):
+        go(tmp_path / "run", budget_minutes=minutes)
 
 
 def test_two_runs_in_one_folder(tmp_path: Path) -> None:
@@ -350,6 +356,7 @@ def test_a_seed_far_behind_its_siblings_is_flagged(
         for line in lines(tmp_path / "seed0")
     ]
     metrics.write_text("".join(json.dumps(line) + "\n" for line in better))
+    unsigned(tmp_path / "seed0")
     go(tmp_path / "other-model", epochs=1, seed=5, overrides={**MODELS["fsn-1m"], "layers": 1})
     assert not load_run(tmp_path / "other-model").warnings, "a different config is no sibling"
     train("fsn-1m", corpus(), tmp_path / "seed1", recipe(epochs=1, seed=1), overrides=MODELS["fsn-1m"])

@@ -11,7 +11,7 @@ import yaml
 
 from fsn.errors import UserError
 from fsn.train import Run, load_run, train
-from tests.train.tiny import MODELS, corpus, recipe
+from tests.train.tiny import MODELS, corpus, recipe, unsigned
 
 MODEL = MODELS["fsn-1m"]
 OWN = {"lock", "log.txt"}
@@ -131,7 +131,7 @@ def test_extend_is_offered_only_where_more_was_asked(run: Path) -> None:
 def test_a_run_from_before_a_field_existed_goes_on_and_can_be_fine_tuned(run: Path, tmp_path: Path) -> None:
     config = yaml.safe_load((run / "config.yaml").read_text())
     del config["model"]["rounding"], config["recipe"]["deterministic"]
-    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    (unsigned(run) / "config.yaml").write_text(yaml.safe_dump(config))
     tuned = train(
         "fsn-1m",
         corpus(),

@@ -20,6 +20,7 @@ from ..data import Corpus, Windows
 from ..data.cache import cache_folder
 from ..errors import UserError
 from ..io import atomic_file
+from ..train import hashes
 from ..train.evaluate import window_losses
 from ..train.run import Run
 from .runs import check_corpus
@@ -129,6 +130,7 @@ def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
     """The losses kept in a run folder, if they belong to its weights and to these windows."""
     if not (run.folder / FILE).is_file() or not (run.folder / "best.safetensors").is_file():
         return None
+    hashes.read(run.folder, FILE)  # says so where it was edited or damaged
     mark = _mark(run.folder, str(run.config["corpus"]["sha256"]), battery)
     return _read(run.folder / FILE, mark, battery)
 

@@ -1,12 +1,14 @@
 """Keeping a run for good: ``results/NAME`` holds what tables, figures and readers need of it.
 
 results/NAME/
-  config.yaml  metrics.jsonl  environment.json  log.txt  DONE    what it was and how it went
+  config.yaml  metrics.jsonl  timings.jsonl                     what it was and how it went
+  environment.json  log.txt  DONE
   best.safetensors                                              the weights of its best epoch
   tokenizer.json                                                only of runs on subwords
   kernel/                                                       its coupling kernel after every epoch
   token_losses.npz                                              optional: bits of every copy-depth target
   last/                                                         optional: all a resume needs
+  hashes.json                                                   the sha256 of all but log and last/
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
 from ..measure import load_runs, store_losses
 from ..measure.losses import FILE
-from ..train import Run, load_run
+from ..train import Run, hashes, load_run
 from ..train.run import same_but_seed
 from .bench import Bench
 from .runs import PAPER, Library, Scale, epochs_of
 
 TEXTS = ("environment.json", "log.txt")
-KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "tokenizer.json", "DONE", "kernel", FILE)
+KEPT = ("config.yaml", *hashes.GROWING, *TEXTS, "best.safetensors", "tokenizer.json", "DONE", "kernel", FILE)
 STATE = "last"
 ELSEWHERE = "choose another --results"
 
@@ -61,16 +63,30 @@ def _replace(target: Path, folder: Path, names: Sequence[str]) -> None:
         copy = Path(scratch) / "run"
         for name in names:
             for file in (folder / name, *(folder / name).rglob("*")):
+                if file.is_symlink():
+                    raise UserError(
+                        f"{file} is a symbolic link; an archive takes only files of the run itself"
+                    )
                 if file.is_file():
-                    place = copy / file.relative_to(folder)
+                    relative = file.relative_to(folder).as_posix()
+                    if name not in ("log.txt", STATE):  # what is signed below was right until now
+                        hashes.read(folder, relative)
+                    place = copy / relative
                     place.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(file, place)
         for text in TEXTS:
             if (copy / text).is_file():
                 _without_folders(copy / text, folder)
+        hashes.sign(copy)
+        before = Path(scratch) / "before"
         if target.exists():
-            target.rename(Path(scratch) / "before")
-        copy.rename(target)
+            target.rename(before)
+        try:
+            copy.rename(target)
+        except BaseException:
+            if before.exists():
+                before.rename(target)
+            raise
 
 
 def _check_target(run: Run, target: Path) -> None:
@@ -116,4 +132,5 @@ def add_losses(target: Path, scale: Scale = PAPER, device: str = "auto", cache: 
     bits = bench.losses(run, role)
     with writing(target, ELSEWHERE):
         store_losses(target, bench.corpus(role).sha256, bench.battery(role), bits)
+        hashes.add(target, FILE)
     return True

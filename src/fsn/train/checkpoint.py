@@ -1,7 +1,7 @@
 """Checkpoints from which a run goes on as if nothing had happened.
 
     last/
-      CURRENT                 the name of the newest checkpoint, replaced in one step
+      CURRENT                 the name of the newest checkpoint, for people
       step-00001234/
         weights.safetensors   parameters and buffers
         optimizer.safetensors AdamW's moments, PyTorch's generator state
@@ -9,15 +9,13 @@
         state.json            step, epoch, position, sums so far, the sha256 of the files above
         state.sha256          the sha256 of state.json
 
-A checkpoint is written into a folder of another name, flushed to the disk, renamed, and only then named in
-CURRENT. The one before it is kept. Weights that are not finite are never written. On reading, each file must have
-its sha256; a damaged checkpoint is named in a warning, and the one before it is used.
+A checkpoint is written into a folder of another name, flushed to the disk, and renamed. The one before it is kept.
+Weights with NaN or Inf are never written. On reading, each file must have its sha256; a damaged checkpoint is named in
+a warning, and the one before it is used.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import re
@@ -33,7 +31,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ..errors import UserError
-from ..io import sync_folder, write_text_atomic
+from ..io import parse_json, read_file, sync_folder, write_text_atomic
+from .hashes import sha256
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
 
@@ -63,14 +62,27 @@ def first_not_finite(tensors: Iterable[tuple[str, Tensor]]) -> str | None:
     return next((name for name, tensor in tensors if not torch.isfinite(tensor).all()), None)
 
 
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def pack(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """Tensors as the bytes of a safetensors file. (Written by Python, so a full disk is an ``OSError``.)"""
+    """Tensors as the bytes of a safetensors file: the same tensors and metadata give the same bytes.
+
+    The library writes metadata in a random order, so the header is written again, sorted.
+    """
     plain = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-    return safetensors.torch.save(plain, metadata)
+    raw = safetensors.torch.save(plain, metadata)
+    length = int.from_bytes(raw[:8], "little")
+    header = json.dumps(json.loads(raw[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + raw[8 + length :]
+
+
+def unpack(data: bytes, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file; ``what`` names it in a sentence."""
+    try:
+        tensors = safetensors.torch.load(data)
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{what} cannot be read ({str(error).splitlines()[0][:200]})") from None
+    return tensors, header.get("__metadata__", {})
 
 
 class Checkpoints:
@@ -90,7 +102,7 @@ class Checkpoints:
         self,
         state: dict[str, Any],
         tensors: dict[str, dict[str, Tensor]],
-        best: Path | None = None,
+        best: bytes | None = None,
         evaluated: bool = False,
     ) -> str:
         """Write a checkpoint; the name of its folder."""
@@ -109,10 +121,9 @@ class Checkpoints:
                 data = pack(content)
                 digests[f"{part}.safetensors"] = sha256(data)
                 _write(temporary / f"{part}.safetensors", data)
-            if best is not None and best.exists():
-                data = best.read_bytes()
-                digests["best.safetensors"] = sha256(data)
-                _write(temporary / "best.safetensors", data)
+            if best is not None:
+                digests["best.safetensors"] = sha256(best)
+                _write(temporary / "best.safetensors", best)
             document = json.dumps({**state, "sha256": digests}, indent=1).encode()
             _write(temporary / "state.json", document)
             _write(temporary / "state.sha256", f"{sha256(document)}  state.json\n".encode())
@@ -142,21 +153,13 @@ class Checkpoints:
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""
-        candidates = self.names()
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            named = (self.folder / "CURRENT").read_text(encoding="utf-8").strip()
-            if named in candidates:
-                candidates.remove(named)
-                candidates.insert(0, named)
         warnings: list[str] = []
-        for name in candidates:
+        for name in self.names():
             try:
                 found = self._read(name)
             except Damaged as error:
                 warnings.append(f"the checkpoint {self.folder / name} is damaged ({error})")
                 continue
-            if warnings:
-                warnings[-1] += f"; going on from {name}, the one before it"
             found.warnings = warnings
             self.current = name
             return found
@@ -170,24 +173,22 @@ class Checkpoints:
     def _read(self, name: str) -> Checkpoint:
         folder = self.folder / name
         try:
-            document = (folder / "state.json").read_bytes()
-            if (folder / "state.sha256").read_bytes()[:64] != sha256(document).encode():
+            document = read_file(folder / "state.json")
+            if read_file(folder / "state.sha256")[:64] != sha256(document).encode():
                 raise Damaged("state.json does not match its sha256")
-            state = json.loads(document)
+            state = parse_json(document, "state.json")
             tensors: dict[str, dict[str, Tensor]] = {}
             best: bytes | None = None
             for file, digest in state["sha256"].items():
-                data = (folder / file).read_bytes()
+                data = read_file(folder / file)
                 if sha256(data) != digest:
                     raise Damaged(f"{file} does not match its sha256")
                 if file == "best.safetensors":
                     best = data
                 else:
-                    tensors[Path(file).stem] = safetensors.torch.load(data)
-        except OSError as error:
-            raise Damaged(f"{Path(error.filename or folder).name}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            raise Damaged(f"it cannot be read: {type(error).__name__}") from None
+                    tensors[Path(file).stem], _ = unpack(data, file)
+        except (UserError, KeyError, TypeError, AttributeError) as error:
+            raise Damaged(str(error)) from None
         return Checkpoint(name, state, tensors, best)
 
 

@@ -93,7 +93,7 @@ class Loggers:
                 "tensorboard is not installed, so there are no event files (pip install tensorboard); "
                 "metrics.jsonl has every number"
             )
-        except OSError as error:
+        except Exception as error:
             self._failed("tensorboard", error)
 
     def draw(self, line: Mapping[str, Any]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -23,7 +22,7 @@ import fsn
 from .. import data
 from ..data import epoch_order
 from ..errors import UserError
-from ..io import write_text_atomic, writing
+from ..io import writing
 from ..models import (
     Config,
     body_parameters,
@@ -35,6 +34,7 @@ from ..models import (
 )
 from ..progress import Bar, count, duration
 from ..versions import untested
+from . import hashes
 from .checkpoint import NonFinite
 from .evaluate import Evaluation, EvaluationStopped, evaluate
 from .loggers import check_loggers
@@ -160,7 +160,7 @@ def _load_corpus(
 def _keep_encoding(text: Corpus, folder: RunFolder) -> None:
     """What the tokens mean goes into the run folder, so that the model can be spoken to without its corpus."""
     for name, content in text.encoding.files().items():
-        write_text_atomic(folder.path / name, content)
+        folder.hashes.write(name, content.encode())
 
 
 def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
@@ -186,11 +186,18 @@ def _say_finished(folder: RunFolder) -> None:
         folder.say(f"{folder.path} is finished{reached}; {how_to_go_on(folder)}")
 
 
+def catch_stops(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Let ``handler`` have Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP; the handlers before it."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
 class StopRequest:
     """Notes SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) while it is entered. The step ends, a checkpoint
     is written, then the process goes. A second Ctrl-C interrupts at once."""
-
-    SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
 
     def __init__(self) -> None:
         self.number = 0
@@ -198,9 +205,7 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in self.SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                    self._before[number] = signal.signal(number, self._note)
+            self._before = catch_stops(self._note)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -549,7 +554,7 @@ class Training:
 
         def keep() -> None:
             if best:
-                self.folder.keep_best(self.model, s.epoch, s.step, result.bits)
+                self.folder.keep_best(self.model, self.recipe, s.epoch, s.step, result.bits)
             self.folder.keep_kernel(self.model, s.epoch)
             if s.epoch == 1 and complete and math.isfinite(result.bits):
                 self._look_at_siblings(result.bits)
@@ -581,13 +586,15 @@ class Training:
 
     def _write_checkpoint(self, evaluated: bool) -> None:
         state = dataclasses.asdict(self.state)
-        state["metrics_bytes"] = self.folder.metrics_size()
+        state["lines"] = self.folder.sync_metrics()
         state["config"] = self.config
         generators = {"rng.cpu": torch.get_rng_state()}
         if self.world.device.type == "cuda":
             generators["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
         moments = self.stepper.optimizer.state_dict() | generators
-        best = self.folder.best_file if self.state.best_epoch is not None else None
+        best = None
+        if self.state.best_epoch is not None:
+            best = hashes.read(self.folder.path, "best.safetensors")
         tensors = {"weights": self.model.state_dict(), "optimizer": moments}
         self.folder.checkpoints.save(state, tensors, best, evaluated)
 
@@ -613,13 +620,8 @@ class Training:
     def _finish(self) -> None:
         s = self.state
         if self.world.first:
-            done = {
-                "step": s.step,
-                "best_epoch": s.best_epoch,
-                "best_bits": s.best_bits,
-                "cumulative_s": round(s.cumulative_s, 3),
-            }
-            write_text_atomic(self.folder.done_file, json.dumps(done) + "\n")
+            done = {"step": s.step, "best_epoch": s.best_epoch, "best_bits": s.best_bits}
+            self.folder.finish({**done, "cumulative_s": round(s.cumulative_s, 3)})
         best = "no finite validation"
         if s.best_bits is not None:
             best = f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"

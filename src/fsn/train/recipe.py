@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any, Literal
-
-import yaml
 
 from ..checks import check_types
 from ..errors import UserError
+from ..io import parse_yaml
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
@@ -99,7 +99,7 @@ class Recipe:
         else:
             fits, wanted = value >= least, f"at least {least}"
         if not fits:
-            raise UserError(f"recipe: {name} must be {wanted}, not {value!r}")
+            raise UserError(f"recipe: {name} must be {wanted}, not {short(value)}")
 
     def steps_per_epoch(self, n_windows: int) -> int:
         """Steps in an epoch of ``n_windows`` windows: 1,406,247 windows in batches of 64 are 21,972 steps."""
@@ -132,10 +132,10 @@ class Recipe:
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Recipe:
         known = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted(set(d) - known)
+        unknown = sorted(map(str, set(d) - known))
         if unknown:
             raise UserError(
-                f"recipe: there is no field {unknown[0]!r}; the fields are {', '.join(sorted(known))}"
+                f"recipe: there is no field {short(unknown[0])}; the fields are {', '.join(sorted(known))}"
             )
         return cls(**d)
 
@@ -146,13 +146,13 @@ def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise UserError(f"{word!r} is not of the form field=value")
+            raise UserError(f"{short(word)} is not of the form field=value")
         name = name.replace("-", "_")
         if name in fields:
-            raise UserError(f"{name} is given twice, the second time as {word!r}; give it once")
+            raise UserError(f"{name} is given twice, the second time as {short(word)}; give it once")
         parsed: Any = value
-        with contextlib.suppress(yaml.YAMLError):
-            parsed = yaml.safe_load(value)
+        with contextlib.suppress(UserError):  # what is no YAML is text
+            parsed = parse_yaml(value, name)
         fields[name] = with_numbers(parsed)
     return fields
 

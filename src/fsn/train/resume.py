@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from ..data import Encoding
 from ..errors import UserError
-from ..io import write_bytes_atomic
 from ..models import Config, config_from_dict, config_to_dict
 from .checkpoint import Checkpoint, first_not_finite
 from .recipe import Recipe
@@ -61,7 +60,7 @@ def open_run(
         _check_empty(folder, resume)
         config = _with_choices(asked, None, device)
         folder.write_config(config)
-        folder.open_metrics(0)
+        folder.open_metrics()
         return Start(config)
     if resume == "never":
         raise UserError(
@@ -144,7 +143,9 @@ def _find_checkpoint(folder: RunFolder, resume: Resume) -> Checkpoint | None:
 
 
 def _has_results(folder: RunFolder) -> bool:
-    return folder.best_file.exists() or any(x.get("kind") == "epoch" for x in read_metrics(folder.path))
+    if folder.best_file.exists() or not (folder.path / "metrics.jsonl").exists():
+        return folder.best_file.exists()
+    return any(line["kind"] == "epoch" for line in read_metrics(folder.path))
 
 
 def _fine_tune_hint(folder: RunFolder) -> str:
@@ -174,16 +175,17 @@ def _check_enough(folder: RunFolder, config: dict[str, Any], done: int, n_window
 def _restore_files(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
     """Metrics and best weights as they were when the checkpoint was written."""
     if checkpoint is None:
-        folder.open_metrics(0)
+        folder.open_metrics()
     else:
         for warning in checkpoint.warnings:
-            folder.say(f"warning: {warning}")
-        folder.open_metrics(checkpoint.state["metrics_bytes"])
+            folder.say(f"warning: {warning}; going on from {checkpoint.name}, the one before it")
+        state = checkpoint.state
+        folder.open_metrics(state.get("lines") or {"metrics.jsonl": (state["metrics_bytes"], None)})
         if checkpoint.best is None:
-            folder.best_file.unlink(missing_ok=True)
-        elif not folder.best_file.exists() or folder.best_file.read_bytes() != checkpoint.best:
-            write_bytes_atomic(folder.best_file, checkpoint.best)
-    folder.done_file.unlink(missing_ok=True)
+            folder.hashes.remove("best.safetensors")
+        else:
+            folder.hashes.write("best.safetensors", checkpoint.best)
+    folder.hashes.remove("DONE")
 
 
 def _short(value: Any) -> str:
@@ -253,7 +255,7 @@ def find_source(folder: Path, out: Path) -> Source:
     weights, found = run.best_weights()
     bad = first_not_finite(weights.items())
     if bad is not None:
-        raise UserError(f"the weight {bad} of {folder} is not finite; begin with another run")
+        raise UserError(f"the weight {bad} of {folder} is NaN or Inf; begin with another run")
     if run.best:
         about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
     return Source(folder, run.config["model"], run.encoding, {"run": name, "sha256": found}, about, weights)

@@ -2,16 +2,22 @@
 
 config.yaml         model, recipe and corpus, every choice made
 metrics.jsonl       a line for every epoch, extra validation, warning, and every `log_steps` steps
+timings.jsonl       how long they took, in lines of the same kind and step
 environment.json    versions, device and commit
 best.safetensors    the weights of the best epoch
 kernel/             the coupling kernel after every epoch
+hashes.json         the sha256 of all these, see hashes.py
 last/               checkpoints, see checkpoint.py
 log.txt, lock, tensorboard/, DONE
+
+Two runs of one config on one machine have the same config, metrics, best weights and kernels, byte for byte. Their
+timings and environments differ, and so do the hashes and checkpoints, which speak of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -22,10 +28,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import safetensors.torch
 import torch
 import yaml
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from .. import data
@@ -33,11 +37,12 @@ from ..data import Alphabet, Corpus, Encoding, Reading
 from ..data.paths import reads
 from ..data.registry import folder_of
 from ..errors import UserError
-from ..io import check_writable, write_bytes_atomic, write_text_atomic
+from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
 from ..models import Config, LanguageModel, build_from_config, config_from_dict, config_to_dict
 from ..nn import CouplingKernel
 from ..progress import say
-from .checkpoint import Checkpoints, pack, sha256
+from . import hashes
+from .checkpoint import Checkpoints, first_not_finite, pack, unpack
 from .loggers import Loggers
 from .recipe import BOOKKEEPING, DURATION, Recipe
 
@@ -51,10 +56,62 @@ LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_wit
 """Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
 DURATION_ENTRIES = frozenset(f"recipe.{name}" for name in DURATION)
 BOOKKEEPING_ENTRIES = frozenset(f"recipe.{name}" for name in BOOKKEEPING)
+TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb"}
+"""Fields of a line that are different each time a run is made."""
 MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
 
 
 # -- writing -----------------------------------------------------------------------------------------------
+
+
+class Lines:
+    """A file of JSON lines that grows, and is cut back to its state at a checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def check(self, size: int, sha256: str | None) -> None:
+        """Stop if the file does not begin with what it held when the checkpoint was written."""
+        data = read_file(self.path) if self.path.exists() else b""
+        if len(data) < size:
+            raise UserError(
+                f"{self.path} is shorter ({len(data):,} bytes) than when the checkpoint was written "
+                f"({size:,}); put the file back, or start a new run in another folder"
+            )
+        self._hash = hashlib.sha256(data[:size])
+        if sha256 is not None and self._hash.hexdigest() != sha256:
+            raise UserError(
+                f"{self.path} is not what it was when the checkpoint was written: it was edited or damaged; "
+                "put the right file back, or start a new run in another folder"
+            )
+        self.entry = (size, self._hash.hexdigest())
+
+    def open(self) -> None:
+        """Cut the file to what was checked."""
+        self._file = open(self.path, "ab")  # noqa: SIM115
+        self._file.truncate(self.entry[0])
+        self._file.seek(self.entry[0])
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Append a line, NaN and Inf as null."""
+        assert self._file is not None
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+        data = (json.dumps(clean) + "\n").encode()
+        self._file.write(data)
+        self._file.flush()
+        self._hash.update(data)
+
+    def sync(self) -> hashes.Entry:
+        """Bytes that are on the disk for certain, and their sha256."""
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        self.entry = (self._file.tell(), self._hash.hexdigest())
+        return self.entry
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 class RunFolder:
@@ -65,12 +122,13 @@ class RunFolder:
         self.quiet = quiet
         self.checkpoints = Checkpoints(self.path / "last")
         self.best_file = self.path / "best.safetensors"
-        self.metrics_file = self.path / "metrics.jsonl"
         self.done_file = self.path / "DONE"
+        self.hashes = hashes.Hashes(self.path)
+        self._lines = {name: Lines(self.path / name) for name in hashes.GROWING}
         self._lock: IO[str] | None = None
         self._log: IO[str] | None = None
-        self._metrics: IO[bytes] | None = None
         self._loggers: Loggers | None = None
+        self._recording = False
 
     def open(self) -> None:
         """Make the folder, lock it, open the log."""
@@ -91,16 +149,19 @@ class RunFolder:
         lock.write(f"process {os.getpid()}")
         lock.flush()
         self._lock = lock
-        self._log = open(self.path / "log.txt", "a", encoding="utf-8")  # noqa: SIM115
+        for place in (self.path, self.path / "kernel", self.checkpoints.folder):
+            remove_leftovers(place)
+        self.hashes.open()
+        self._log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
 
     def close(self) -> None:
         if self._loggers is not None:
             self._loggers.close()
-        for file in (self._metrics, self._log, self._lock):  # closing the last one releases the lock
+        for file in (*self._lines.values(), self._log, self._lock):  # closing the last one releases the lock
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()
-        self._metrics = self._log = self._lock = self._loggers = None
+        self._log = self._lock = self._loggers = None
 
     def say(self, line: str) -> None:
         """Print a line and keep it in log.txt."""
@@ -111,56 +172,60 @@ class RunFolder:
             self._log.flush()
 
     def write_config(self, config: dict[str, Any]) -> None:
-        write_text_atomic(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False, width=110))
+        self.hashes.write("config.yaml", yaml.safe_dump(config, sort_keys=False, width=110).encode())
 
     def write_environment(self, current: dict[str, Any]) -> None:
         """environment.json: the present part of the run on top, the parts before it under ``earlier``."""
-        before = read_environment(self.path)
+        try:
+            before = read_environment(self.path)
+        except UserError as error:
+            self.say(f"warning: {error}; it is begun anew")
+            before = {}
         earlier = before.pop("earlier", []) + ([before] if before else [])
         text = json.dumps({**current, "earlier": earlier}, indent=1)
-        write_text_atomic(self.path / "environment.json", text + "\n")
+        self.hashes.write("environment.json", text.encode() + b"\n")
 
     def open_loggers(self, asked: Sequence[str], config: dict[str, Any], step: int) -> None:
         self._loggers = Loggers(self.path, asked, config, step, self.say)
 
-    def open_metrics(self, size: int) -> None:
-        """Cut metrics.jsonl to ``size`` bytes, the length at the checkpoint the run goes on from."""
-        have = self.metrics_file.stat().st_size if self.metrics_file.exists() else 0
-        if have < size:
-            raise UserError(
-                f"{self.metrics_file} is shorter ({have:,} bytes) than when the checkpoint was written "
-                f"({size:,}); put the file back, or start a new run in another folder"
-            )
-        self._metrics = open(self.metrics_file, "ab")  # noqa: SIM115
-        self._metrics.truncate(size)
-        self._metrics.seek(size)
+    def open_metrics(self, sizes: Mapping[str, Any] | None = None) -> None:
+        """Cut the metrics back to ``sizes``, as :meth:`sync_metrics` gave them, or to nothing."""
+        for name, lines in self._lines.items():
+            size, sha256 = (sizes or {}).get(name, (0, None))
+            lines.check(size, sha256)
+        self.hashes.enter({name: lines.entry for name, lines in self._lines.items()})
+        for lines in self._lines.values():
+            lines.open()
+        self._recording = True
 
     def record(self, line: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl, NaN and Inf as null, and draw it; in the first process only."""
-        if self._metrics is None:
+        """Append one line to metrics.jsonl and what it says of time to timings.jsonl; in the first process only."""
+        if not self._recording:
             return
-        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
-        self._metrics.write((json.dumps(clean) + "\n").encode())
-        self._metrics.flush()
+        times = {name: value for name, value in line.items() if name in TIMES}
+        if times:
+            where = {name: line[name] for name in ("kind", "step", "epoch")}
+            self._lines["timings.jsonl"].add({**where, **times})
+        self._lines["metrics.jsonl"].add({name: value for name, value in line.items() if name not in TIMES})
         if self._loggers is not None:
             self._loggers.draw(line)
 
-    def metrics_size(self) -> int:
-        """Bytes of metrics.jsonl that are on the disk for certain."""
-        assert self._metrics is not None
-        self._metrics.flush()
-        os.fsync(self._metrics.fileno())
-        return self._metrics.tell()
+    def sync_metrics(self) -> dict[str, hashes.Entry]:
+        """How much of the metrics is on the disk for certain."""
+        sizes = {name: lines.sync() for name, lines in self._lines.items()}
+        self.hashes.enter(sizes)
+        return sizes
 
-    def keep_best(self, model: LanguageModel, epoch: int, step: int, bits: float) -> None:
+    def keep_best(self, model: LanguageModel, recipe: Recipe, epoch: int, step: int, bits: float) -> None:
         about = {
             "format": "pt",
             "epoch": str(epoch),
             "step": str(step),
             "valid_bits": repr(bits),
             "config": json.dumps(config_to_dict(model.config)),
+            **_windows(recipe),
         }
-        write_bytes_atomic(self.best_file, pack(model.state_dict(), about))
+        self.hashes.write("best.safetensors", pack(model.state_dict(), about))
 
     def keep_kernel(self, model: nn.Module, epoch: int) -> None:
         """The coupling kernel and the scalars after this epoch: small, and what one reads a run by."""
@@ -169,8 +234,10 @@ class RunFolder:
         parts = {n: t for n, t in state.items() if n.rpartition(".")[0] in kernels}
         if parts:
             parts |= {n: t for n, t in state.items() if t.dim() == 0}
-            file = self.path / "kernel" / f"epoch-{epoch:04d}.safetensors"
-            write_bytes_atomic(file, pack(parts, {"format": "pt"}))
+            self.hashes.write(f"kernel/epoch-{epoch:04d}.safetensors", pack(parts, {"format": "pt"}))
+
+    def finish(self, done: dict[str, Any]) -> None:
+        self.hashes.write("DONE", json.dumps(done).encode() + b"\n")
 
 
 def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
@@ -199,11 +266,9 @@ def read_config(path: Path) -> dict[str, Any]:
     """config.yaml of a run folder."""
     file = path / "config.yaml"
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        config = parse_yaml(hashes.read(path, "config.yaml"), str(file))
     except FileNotFoundError:
         raise UserError(f"{path} is not a run folder: it has no config.yaml") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{file} cannot be read ({type(error).__name__})") from None
     if not isinstance(config, dict) or not {"model", "recipe", "corpus"} <= set(config):
         raise UserError(f"{file} is not the config of a run")
     if config.get("format") != FORMAT:
@@ -243,30 +308,54 @@ def _is_hexadecimal(value: Any) -> bool:
         return False
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl; a last line that was cut off is left out."""
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl or timings.jsonl; a last line that was cut off is left out."""
     try:
-        raw = (path / "metrics.jsonl").read_bytes()
+        *whole, cut = hashes.read(path.parent, path.name).split(b"\n")
     except FileNotFoundError:
         return []
-    lines: list[dict[str, Any]] = []
-    for number, line in enumerate(raw.split(b"\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            if number < raw.count(b"\n") + 1:
-                raise UserError(f"line {number} of {path / 'metrics.jsonl'} is not JSON") from None
+    lines = []
+    for number, raw in enumerate(whole, 1):
+        if raw.strip():
+            line = parse_json(raw, f"line {number} of {path}")
+            if not _is_line(line):
+                raise UserError(
+                    f"line {number} of {path} is not one that a run writes; put the right file back"
+                )
+            lines.append(line)
+    with contextlib.suppress(UserError):
+        lines += [line for line in [parse_json(cut, "the last line")] if _is_line(line)]
     return lines
+
+
+def _is_line(line: Any) -> bool:
+    """Whether a line has what the properties of :class:`Run` read."""
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+        return False
+    needed = {"epoch": ("epoch", "step"), "valid": ("step",)}.get(line["kind"], ())
+    whole = all(type(line.get(name)) is int for name in needed) and type(line.get("step", 0)) is int
+    bits = line.get("valid_bits")
+    return whole and (bits is None or type(bits) in (int, float))
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, each with its times."""
+    times = {(line["kind"], line.get("step")): line for line in read_lines(path / "timings.jsonl")}
+    lines = read_lines(path / "metrics.jsonl")
+    return [{**line, **times.get((line["kind"], line.get("step")), {})} for line in lines]
 
 
 def read_environment(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads((path / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = parse_json(hashes.read(path, "environment.json"), str(path / "environment.json"))
+    except FileNotFoundError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _windows(recipe: Recipe) -> dict[str, str]:
+    """What weights say of the windows that they were chosen by."""
+    return {"length": str(recipe.length), "eval_stride": str(recipe.eval_stride)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,14 +429,31 @@ class Run:
         """What best.safetensors holds, and its sha256."""
         path = self.folder / "best.safetensors"
         try:
-            raw = path.read_bytes()
-            return safetensors.torch.load(raw), sha256(raw)
+            raw = hashes.read(self.folder, "best.safetensors")
         except FileNotFoundError:
             raise UserError(
                 f"{self.folder} has no best.safetensors yet: wait for an epoch, or load the last weights"
             ) from None
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{path} cannot be read ({error})") from None
+        weights, about = unpack(raw, str(path))
+        self._check_about(about, path)
+        return weights, hashes.sha256(raw)
+
+    def _check_about(self, about: Mapping[str, str], path: Path) -> None:
+        """Stop if the weights' own metadata speak of another model or of other windows than config.yaml does."""
+        different = [n for n, value in _windows(self.recipe).items() if about.get(n, value) != value]
+        if "config" in about:
+            try:
+                trained = config_from_dict(parse_json(about["config"], "it"))
+            except (UserError, TypeError, AttributeError):
+                raise UserError(
+                    f"{path} does not say which model it is for; put the right file back"
+                ) from None
+            different += compare(config_to_dict(trained), config_to_dict(self.model_config), frozenset())
+        if different:
+            raise UserError(
+                f"{path} and the config.yaml beside it do not belong together (they differ in "
+                f"{', '.join(different)}): one of the two was changed; put the right one back"
+            )
 
     def load_corpus(self, where: str | None = None) -> Corpus:
         """The text the run was trained on, in its tokens; ``where`` is its place now, if that has changed."""
@@ -369,6 +475,8 @@ class Run:
             checkpoint = Checkpoints(self.folder / "last").load()
             if checkpoint is None:
                 raise UserError(f"{self.folder} has no checkpoint in last/")
+            if checkpoint.warnings:  # the one before it would be another number
+                raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
         else:
             raise UserError(f"which weights? {which!r} is neither best nor last")
@@ -384,12 +492,7 @@ class Run:
             epoch = int(path.stem.removeprefix("epoch-"))
             if epoch > last:
                 continue
-            try:
-                parts = safetensors.torch.load(path.read_bytes())
-            except (SafetensorError, OSError) as error:
-                raise UserError(
-                    f"{path} cannot be read ({error}); delete it to leave that epoch out"
-                ) from None
+            parts, _ = unpack(hashes.read(self.folder, f"kernel/{path.name}"), str(path))
             yield epoch, self._model(parts, f"the weights in {path}", strict=False)
 
     def _model(self, weights: dict[str, Tensor], what: str, strict: bool = True) -> LanguageModel:
@@ -401,6 +504,11 @@ class Run:
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict: bool = True) -> None:
     """Load weights into the model that a config.yaml describes; ``what`` says whose they are."""
+    bad = first_not_finite(weights.items())
+    if bad is not None:
+        raise UserError(
+            f"{what} hold NaN or Inf (in {bad}), so nothing can be made of them; take another run's"
+        )
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
@@ -425,7 +533,9 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     path = Path(folder)
     if not path.is_dir():
         raise UserError(f"there is no run folder {path}")
-    return Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
+    run = Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
+    hashes.warn_unsigned(path)
+    return run
 
 
 # -- comparing ---------------------------------------------------------------------------------------------
@@ -484,19 +594,16 @@ def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
     found: dict[str, float] = {}
     here = folder.resolve()
-    for other in sorted(here.parent.iterdir()):
-        if other == here or not (other / "config.yaml").is_file():
-            continue
-        try:
-            theirs = read_config(other)
-            lines = read_metrics(other)
-        except (UserError, OSError):
-            continue
-        if theirs["recipe"].get("seed") == config["recipe"]["seed"] or not same_but_seed(config, theirs):
-            continue
-        for line in lines:
-            if line.get("kind") == "epoch" and line.get("epoch") == 1 and line.get("complete", True):
-                if line.get("valid_bits") is not None:
-                    found[other.name] = line["valid_bits"]
-                break
+    with contextlib.suppress(OSError):
+        for other in sorted(os.scandir(here.parent), key=lambda entry: entry.name):
+            path = Path(other.path)
+            if path == here or not os.path.isfile(path / "config.yaml"):
+                continue
+            with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
+                theirs = read_config(path)
+                if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
+                    run = Run(path, theirs, read_metrics(path))
+                    first = next((e for e in run.epochs if e["epoch"] == 1 and e.get("complete", True)), {})
+                    if first.get("valid_bits") is not None:
+                        found[path.name] = first["valid_bits"]
     return found

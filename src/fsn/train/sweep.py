@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as short
 from types import FrameType
 from typing import Any
 
@@ -34,13 +36,15 @@ import yaml
 
 from .. import data
 from ..errors import UserError
-from ..io import is_plain_name
+from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
+from .loop import catch_stops
 from .recipe import Recipe, with_numbers
 from .resume import find_source
 from .run import DURATION_ENTRIES, differences, load_run, read_config
 
 OTHER = "other settings"
+MOST_RUNS = 10_000
 _READING = tuple(f.name for f in dataclasses.fields(data.Reading))
 _OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
 
@@ -126,7 +130,7 @@ class Job:
         """The sha256 of this run's text. One with a name of its own, or one that is gone, is taken to have stayed as it
         was; none is fetched to find that out."""
         named = self.corpus in dict(data.available())
-        if self.corpus == there["name"] and (named or not Path(self.corpus).expanduser().exists()):
+        if self.corpus == there["name"] and (named or not os.path.exists(os.path.expanduser(self.corpus))):
             return there["sha256"]
         return None if named else data.load(self.corpus, reading=self.reading).sha256
 
@@ -135,18 +139,16 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """The runs that a sweep file means; ``out`` replaces the file's own."""
     path = Path(file)
     try:
-        plan = yaml.safe_load(path.read_text(encoding="utf-8"))
+        plan = read_yaml(path)
     except FileNotFoundError:
         raise UserError(f"there is no sweep file {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read as YAML ({str(error).splitlines()[0]})") from None
     if not isinstance(plan, dict) or not ("runs" in plan or "grid" in plan):
         raise UserError(
             f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`"
         )
     unknown = sorted(map(str, set(plan) - {"out", "defaults", "grid", "runs"}))
     if unknown:
-        raise UserError(f"{path}: there is no section {unknown[0]!r}; use out, defaults, grid and runs")
+        raise UserError(f"{path}: there is no section {short(unknown[0])}; use out, defaults, grid and runs")
     parent = _folder(out if out is not None else plan.get("out", Path("runs") / path.stem), path)
     defaults = _mapping(plan.get("defaults") or {}, f"{path}: defaults")
     jobs = []
@@ -166,6 +168,8 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     grids = plan.get("grid") or []
     for grid in grids if isinstance(grids, list) else [grids]:
         axes = {k: v if isinstance(v, list) else [v] for k, v in _mapping(grid, f"{path}: grid").items()}
+        if math.prod(map(len, axes.values())) > MOST_RUNS:
+            raise UserError(f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
         for values in itertools.product(*axes.values()):
             entry = dict(zip(axes, values, strict=True))
             varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
@@ -218,19 +222,19 @@ def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UserError(f"{where}: a mapping of names to values is needed, not {value!r}")
+        raise UserError(f"{where}: a mapping of names to values is needed, not {short(value)}")
     return {str(k): v for k, v in value.items()}
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise UserError(f"{where}: a list is needed, not {value!r}")
+        raise UserError(f"{where}: a list is needed, not {short(value)}")
     return value
 
 
 def _folder(value: Any, path: Path) -> Path:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise UserError(f"{path}: out must be the name of a folder, not {value!r}")
+        raise UserError(f"{path}: out must be the name of a folder, not {short(value)}")
     return Path(value)
 
 
@@ -286,7 +290,7 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
         for _, _, process in running:
             process.send_signal(signal.SIGTERM)
 
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = catch_stops(stop)
     try:
         while running or (waiting and not stopped):
             while waiting and free and not stopped:
@@ -294,6 +298,8 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                 where = f" on GPU {slot}" if slot is not None else ""
                 say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
                 running.append((job, slot, _start(job, slot)))
+                if stopped:  # while it was being started
+                    running[-1][2].send_signal(signal.SIGTERM)
             for entry in list(running):
                 job, slot, process = entry
                 code = process.poll()

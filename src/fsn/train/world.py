@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, TypeVar
 
 import torch
@@ -48,7 +49,8 @@ class World:
     def add(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over the processes, in place."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            with _others():
+                dist.all_reduce(tensor)
         return tensor
 
     def largest(self, values: list[float]) -> list[float]:
@@ -56,26 +58,30 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        with _others():
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return tensor.tolist()
 
     def share(self, tensor: Tensor) -> Tensor:
         """Give every process the first one's tensor, in place."""
         if self.size > 1:
-            dist.broadcast(tensor, src=0)
+            with _others():
+                dist.broadcast(tensor, src=0)
         return tensor
 
     def wait(self) -> None:
         """Go on when all processes have come here."""
         if self.size > 1:
-            dist.barrier()
+            with _others():
+                dist.barrier()
 
     def gather(self, value: T) -> list[T]:
         """Every process's value, in order of rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
+        with _others():
+            dist.all_gather_object(values, value)
         return values
 
     def first_does(self, action: Callable[[], T]) -> T:
@@ -91,7 +97,8 @@ class World:
                 failure = error
                 known = isinstance(error, UserError)
                 answer = [str(error) if known else f"the first process failed: {error!r}", None]
-        dist.broadcast_object_list(answer, src=0)
+        with _others():
+            dist.broadcast_object_list(answer, src=0)
         if failure is not None:
             raise failure
         if answer[0] is not None:
@@ -100,10 +107,35 @@ class World:
 
 
 @contextlib.contextmanager
+def _others() -> Iterator[None]:
+    """Talking to the other processes: one that has ended is named as what it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise UserError(
+            "another process of this run has ended or cannot be reached; look at what it said, and run the same "
+            f"command again: it goes on from its last checkpoint ({(str(error).splitlines() or [''])[0][:100]})"
+        ) from None
+
+
+def _from_environment(name: str, standard: int) -> int:
+    value = os.environ.get(name, str(standard))
+    if not value.isdecimal() or not int(value) < 2**20:
+        raise UserError(
+            f"the environment variable {name} is {short(value)}; it takes a whole number, or unset it"
+        )
+    return int(value)
+
+
+@contextlib.contextmanager
 def open_world(device: str = "auto") -> Iterator[World]:
     """The world that ``torchrun`` describes in the environment, or a single process."""
-    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    size, rank = _from_environment("WORLD_SIZE", 1), _from_environment("RANK", 0)
+    local = _from_environment("LOCAL_RANK", 0)
+    if not rank < size:
+        raise UserError(
+            f"RANK is {rank} and WORLD_SIZE {size}; start the processes with torchrun, or unset both"
+        )
     chosen = choose_device(device, local if size > 1 else None)
     if size == 1:
         yield World(device=chosen)
@@ -117,7 +149,13 @@ def open_world(device: str = "auto") -> Iterator[World]:
         backend = "nccl" if chosen.type == "cuda" else "gloo"
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
-        dist.init_process_group(backend, timeout=datetime.timedelta(minutes=30))
+        try:
+            dist.init_process_group(backend, timeout=datetime.timedelta(minutes=30))
+        except (ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise UserError(
+                f"the processes do not find each other ({reason}); start them with torchrun"
+            ) from None
     try:
         yield World(rank, size, chosen)
     finally:

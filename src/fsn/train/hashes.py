@@ -1,0 +1,176 @@
+"""hashes.json: which files belong to a run folder, and the sha256 of each.
+
+A file's new hash is entered before the file is replaced, and the old one leaves with the next entry; so whenever the
+process dies, what lies in the folder is known. Of a file that only grows, the hash covers the bytes up to the last
+checkpoint. Every reader goes through :func:`read`, which names a file that was edited or damaged. A folder from before
+there were hashes has no hashes.json: it can be read, and cannot be checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from ..io import parse_json, read_file, write_bytes_atomic
+from ..progress import say
+
+FILE = "hashes.json"
+GROWING = ("metrics.jsonl", "timings.jsonl")
+KEPT = (
+    "config.yaml",
+    *GROWING,
+    "environment.json",
+    "best.safetensors",
+    "tokenizer.json",
+    "DONE",
+    "kernel/*.safetensors",
+    "*.npz",
+)
+"""The files of a run folder that are checked. (Checkpoints in last/ carry their own hashes.)"""
+Entry = tuple[int, str]
+"""Bytes, and the sha256 of so many bytes."""
+
+_warned: set[str] = set()
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _parse(folder: Path, raw: bytes) -> dict[str, list[Entry]]:
+    try:
+        document = parse_json(raw, "it")
+        files = document["files"]
+        if document["sha256"] != sha256(_text(files)):
+            raise ValueError
+        return {
+            name: [(int(size), str(digest)) for size, digest in entries] for name, entries in files.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{folder / FILE} was changed or damaged; put it back, or delete it to read the run without checks"
+        ) from None
+
+
+def _text(files: Any) -> bytes:
+    return json.dumps(files, sort_keys=True).encode()
+
+
+def _raw(folder: Path) -> bytes | None:
+    try:
+        return read_file(folder / FILE)
+    except FileNotFoundError:
+        return None
+
+
+def _matches(data: bytes, entries: list[Entry], grows: bool) -> bool:
+    return any(
+        (len(data) >= size if grows else len(data) == size) and sha256(data[:size]) == digest
+        for size, digest in entries
+    )
+
+
+def read(folder: Path, name: str) -> bytes:
+    """The bytes of a run's file, if they are those that were written. A missing file is a ``FileNotFoundError``."""
+    manifest = _raw(folder)
+    while True:
+        entries = None if manifest is None else _parse(folder, manifest).get(name, [])
+        try:
+            data = read_file(folder / name)
+        except FileNotFoundError:
+            if name not in GROWING or not entries:
+                raise
+            data = b""
+        if entries is None or _matches(data, entries, name in GROWING):
+            return data
+        again = _raw(folder)
+        if again == manifest:
+            what = "is not what the run wrote" if entries else "was not written by the run"
+            raise UserError(
+                f"{folder / name} {what} (its sha256 is not in {FILE}): it was edited or damaged; "
+                "put the right file back"
+            )
+        manifest = again  # a run is writing to the folder just now
+
+
+def warn_unsigned(folder: Path) -> None:
+    """Say once that a folder has no hashes."""
+    if not (folder / FILE).exists() and str(folder) not in _warned:
+        _warned.add(str(folder))
+        say(f"warning: {folder} has no {FILE}, so whether its files were edited or damaged cannot be checked")
+
+
+def sign(folder: Path) -> None:
+    """Write hashes.json for the files that are there: for a run that was copied, or made before there were hashes."""
+    _write(folder, _found(folder))
+
+
+def add(folder: Path, name: str) -> None:
+    """Enter one more file, as it is now, into the hashes of a folder that has some."""
+    book = Hashes(folder)
+    book.open()
+    data = read_file(folder / name)
+    book.enter({name: (len(data), sha256(data))})
+
+
+def _found(folder: Path) -> dict[str, list[Entry]]:
+    paths = [path for pattern in KEPT for path in sorted(folder.glob(pattern))]
+    contents = {path.relative_to(folder).as_posix(): read_file(path) for path in paths}
+    return {name: [(len(data), sha256(data))] for name, data in contents.items()}
+
+
+def _write(folder: Path, files: dict[str, list[Entry]]) -> None:
+    document = {"files": files, "sha256": sha256(_text(files))}
+    write_bytes_atomic(folder / FILE, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
+
+
+class Hashes:
+    """hashes.json in the hands of the one process that writes to the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[str, list[Entry]] = {}
+
+    def open(self) -> None:
+        """Read what is there; of a file that was being replaced when the process died, keep the hash that it has."""
+        manifest = _raw(self.folder)
+        self.files = _found(self.folder) if manifest is None else _parse(self.folder, manifest)
+        for name in self.files:
+            self._settle(name)
+
+    def _settle(self, name: str) -> None:
+        entries = self.files[name]
+        if len(entries) > 1 and (self.folder / name).exists():
+            data = read_file(self.folder / name)
+            self.files[name] = [e for e in entries if _matches(data, [e], name in GROWING)] or entries
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file of the run in one step."""
+        entry = (len(data), sha256(data))
+        before = self.files.get(name, [])[-1:] if os.path.lexists(self.folder / name) else []
+        self._enter({name: [*(e for e in before if e != entry), entry]})
+        try:
+            write_bytes_atomic(self.folder / name, data)
+        except BaseException:
+            with contextlib.suppress(UserError, OSError):
+                self._settle(name)
+            raise
+
+    def enter(self, entries: dict[str, Entry]) -> None:
+        """Note files that are on the disk; of growing ones, how much of them."""
+        self._enter({name: [entry] for name, entry in entries.items()})
+
+    def remove(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+        if self.files.pop(name, None):
+            self._enter({})
+
+    def _enter(self, entries: dict[str, list[Entry]]) -> None:
+        files = {name: known[-1:] for name, known in self.files.items()} | entries
+        _write(self.folder, files)
+        self.files = files
