@@ -50,9 +50,9 @@ from ..measure import (
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
 from ..models.generate import sample
-from ..pretrained import WEIGHTS
 from ..progress import Bar
 from ..train import Recipe, Run, load_run
+from ..train.run import SHIPPED
 from .plan import Act, Entry, Plan, fresh_passage
 from .training import Runs
 
@@ -93,7 +93,7 @@ def measure(plan: Plan, runs: Runs, results: Path = Path("results")) -> dict[str
             "exercise": snippet(models["exercise"], plan.exercise.corpus.alphabet, passage),
             "text": snippet(models["text"], corpus.alphabet, line_for(corpus, length)),
         },
-        "full_size": full_size(results) or full_size(WEIGHTS),
+        "full_size": full_size(results) or full_size(SHIPPED),
         "prompt": prompt(corpus),
     }
 
