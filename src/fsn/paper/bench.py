@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,11 +52,11 @@ from .runs import (
 T = TypeVar("T")
 
 FAMILIES: dict[str, dict[str, Need]] = {
-    "text": {"Base layer": KURAMOTO, "FSN": FSN_CONVERGED, "No phases": NO_PHASES},
-    "code": {"FSN": CODE_FSN, "No phases": CODE_NO_PHASES},
+    "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
+    "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
 }
 """The models of the copy-depth tables."""
-REFERENCES: dict[str, Need] = {"text": REFERENCE, "code": CODE_TRANSFORMER}
+REFERENCES: dict[str, Need] = {"text": REFERENCE.best, "code": CODE_TRANSFORMER.best}
 """What they are measured against: on text one converged transformer, on code the mean of three."""
 BIN_NAMES = [bin_name(edges) for edges in BINS]
 DEEP_BINS = [bin_name(edges) for edges in BINS if edges[0] >= 4]
@@ -76,14 +76,27 @@ class Bench:
     cache: Path | None = None
     fetch: bool = False
     """Whether a corpus that is not at hand may be fetched."""
+    early: int = 0
+    """If not zero, a run of this many epochs serves where more are asked for."""
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def scale(self) -> Scale:
         return self.library.scale
 
-    def memo(self, key: Any, make: Callable[[], T]) -> T:
-        """``make()``, once for each key; an error is made once too."""
+    def from_epoch(self, epochs: int) -> Bench:
+        """The same bench, on which runs of this many epochs serve where more are asked for."""
+        return self if not epochs else replace(self, early=epochs)
+
+    def stand_in(self, roles: Iterable[str]) -> str:
+        """Which texts are not the paper's own, in words; nothing where all are."""
+        return "; ".join(
+            f"on {self.library.corpus_said(r)}" for r in sorted(roles) if self.library.stands_in(r)
+        )
+
+    def memo(self, key: Any, make: Callable[[], T], of_runs: bool = False) -> T:
+        """``make()``, once for each key; an error is made once too. ``of_runs``: it depends on which runs serve."""
+        key = (key, self.early if of_runs else 0)
         if key not in self._kept:
             try:
                 self._kept[key] = (True, make())
@@ -107,6 +120,8 @@ class Bench:
     def by_seed(self, need: Need) -> dict[int, Run]:
         """The runs that are there, by seed."""
         found = {seed: self.library.reached(need, seed) for seed in self.scale.seeds(need)}
+        if 0 < self.early < need.epochs and not any(found.values()):
+            found = {seed: self.library.reached(need.after(self.early), seed) for seed in found}
         return {seed: run for seed, run in found.items() if run is not None}
 
     def runs(self, need: Need) -> list[Run]:
@@ -189,6 +204,7 @@ class Bench:
         return self.memo(
             ("reference", role),
             lambda: np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0),
+            of_runs=True,
         )
 
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
@@ -207,7 +223,7 @@ class Bench:
             runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
             return self.against(role, runs, self.reference(role))
 
-        return self.memo(("margins", role), measure)
+        return self.memo(("margins", role), measure, of_runs=True)
 
     def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
         """The row of one run and bin."""
@@ -230,6 +246,7 @@ class Bench:
                 self.battery(role),
                 resamples=self.scale.position_resamples,
             ),
+            of_runs=True,
         )
 
 

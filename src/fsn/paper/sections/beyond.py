@@ -45,7 +45,7 @@ from ..runs import (
     Need,
     epochs_of,
 )
-from .copy_depth import cite_margin, interval
+from .copy_depth import cite_margin, intervals
 
 # -- what has been trained so far --------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ def depth_so_far(b: Bench) -> Result:
         return missing(str(reason))
     rows = []
     for line in table.rows:
-        remark = f"95 % {interval(line['low'], line['high'])}, {line['tokens']:,} targets"
+        remark = f"{intervals(line)}, {line['tokens']:,} targets"
         title = f"{line['run']}, depth {line['bin']}"
         rows.append(Row(title, None, line["margin"], None, "1", form="+.4f", remark=remark))
     every = {"transformer": reference, **models}
@@ -243,9 +243,13 @@ class Pair:
         return {self.name: self.without, f"{self.name}, dropout 0.1": self.dropped}
 
 
-DROPOUT_FSN = Pair("FSN", FSN.seed(0), DROPOUT, "FSN", "dropout")
+DROPOUT_FSN = Pair("FSN", FSN.seed(0).best, DROPOUT.best, "FSN", "dropout")
 DROPOUT_KURAMOTO = Pair(
-    "Kuramoto attention", KURAMOTO.seed(0).after(30), KURAMOTO_DROPOUT, "Base layer", "dropout-kuramoto"
+    "Kuramoto attention",
+    KURAMOTO.seed(0).after(30).best,
+    KURAMOTO_DROPOUT.best,
+    "Base layer",
+    "dropout-kuramoto",
 )
 PAIRS = (DROPOUT_FSN, DROPOUT_KURAMOTO)
 
@@ -255,7 +259,7 @@ def dropout_margins(b: Bench, pair: Pair) -> Table:
 
     def measure() -> Table:
         runs = {name: run for name, need in pair.models.items() for run in b.by_seed(need).values()}
-        return b.against("text", runs, b.losses(b.run(TRANSFORMER.seed(0)), "text"))
+        return b.against("text", runs, b.losses(b.run(TRANSFORMER.seed(0).best), "text"))
 
     return b.memo(("dropout margins", pair.name), measure)
 
@@ -293,11 +297,10 @@ def dropout(b: Bench) -> Result:
                     *_: list[Run], pair: Pair = pair, model: str = model, name: str = name
                 ) -> Measurement:
                     one = cell(dropout_margins(b, pair), model, name)
-                    ends = f"95 % {interval(one['low'], one['high'])}"
-                    return one["margin"], f"{ends}, {one['loss']:.4f} bits per target"
+                    return one["margin"], f"{intervals(one)}, {one['loss']:.4f} bits per target"
 
                 title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair.paper}, mean", name)
-                found = compare(b, title, paper, [need, TRANSFORMER.seed(0)], measure, "+.4f")
+                found = compare(b, title, paper, [need, TRANSFORMER.seed(0).best], measure, "+.4f")
                 rows += grouped(f"{model}, best of {b.epoch(need.epochs)} epochs", [found])
         result.rows += rows
         if all(row.ours is not None for row in rows):
@@ -349,7 +352,7 @@ def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float
 def which_field_copies(b: Bench) -> Result:
     """The present and the successor field of every layer, taken out in turn: what new text and long copies
     cost then."""
-    need = FSN.seed(0)
+    need = FSN.seed(0).best
     run = b.library.reached(need, 0)
     layers = range(1, run.model_config.layers + 1) if run is not None else range(1, 2)
     rows: list[Row] = []
@@ -383,10 +386,10 @@ def which_field_copies(b: Bench) -> Result:
 # -- where it looks ----------------------------------------------------------------------------------------
 
 LOOKING: dict[str, Need] = {
-    "FSN": FSN.seed(0),
-    "No phases": NO_PHASES.seed(0),
-    "Kuramoto": KURAMOTO.seed(0).after(30),
-    "transformer": TRANSFORMER.seed(0),
+    "FSN": FSN.seed(0).best,
+    "No phases": NO_PHASES.seed(0).best,
+    "Kuramoto": KURAMOTO.seed(0).after(30).best,
+    "transformer": TRANSFORMER.seed(0).best,
 }
 
 
@@ -398,7 +401,7 @@ def seen(b: Bench, name: str) -> Looks:
         windows, period = repeated(b.corpus("text").valid, b.scale.length(256))
         return look(b.model(run), windows, period, name)
 
-    return b.memo(("looks", name), measure)
+    return b.memo(("looks", run.folder), measure)
 
 
 @item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))
