@@ -1,41 +1,59 @@
 """Keeping a run for good: ``results/NAME`` holds what tables, figures and readers need of it.
 
 results/NAME/
-  config.yaml  metrics.jsonl  environment.json  log.txt  DONE    what it was and how it went
-  best.safetensors                                              the weights of its best epoch
-  tokenizer.json                                                only of runs on subwords
-  kernel/                                                       its coupling kernel after every epoch
-  token_losses.npz                                              optional: bits of every copy-depth target
-  last/                                                         optional: all a resume needs
+  config.yaml  environment.json  log.txt  DONE    what it was, what it ran on, what it said
+  metrics.jsonl                                   a line per epoch; of the lines per step one in every 2,000 steps
+  tokenizer.json                                  only of runs on subwords
+  kernel/                                         its coupling kernel after a few epochs, the best among them
+  token_losses.npz                                optional: bits of every copy-depth target, half precision
+  measured.json                                   optional: what the page shows of its weights
+  best.safetensors                                optional: the weights of its best epoch, float32
+  last/                                           optional: all a resume needs
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
-from ..measure import load_runs, store_losses
+from ..measure import best_epoch, load_runs, store_losses, weights_hash
 from ..measure.losses import FILE
 from ..train import Run, load_run
 from ..train.run import same_but_seed
 from .bench import Bench
+from .kept import MEASURED, store_findings, store_text
 from .runs import PAPER, Library, Scale, epochs_of
+from .sections import FINDINGS
 
-TEXTS = ("environment.json", "log.txt")
-KEPT = ("config.yaml", "metrics.jsonl", *TEXTS, "best.safetensors", "tokenizer.json", "DONE", "kernel", FILE)
-STATE = "last"
+WORDS = ("environment.json", "log.txt")
+KEPT = ("config.yaml", "DONE", "tokenizer.json", *WORDS, FILE, MEASURED)
+WEIGHTS, METRICS, KERNEL, STATE = "best.safetensors", "metrics.jsonl", "kernel", "last"
 ELSEWHERE = "choose another --results"
+STEPS = 2000
+"""Of the lines that say how a step went, one in so many steps is kept."""
+EPOCHS = (1, 2, 5, 11, 20, 30, 50)
+"""Epochs whose coupling kernel is kept, besides the best."""
 
 
-def archive_run(folder: Path, results: Path, name: str | None = None, resume_state: bool = False) -> Path:
-    """Copy a run folder to ``results/NAME``; a later state of the same run replaces an earlier one.
+def archive_run(
+    folder: Path,
+    results: Path,
+    name: str | None = None,
+    resume_state: bool = False,
+    weights: bool = False,
+) -> Path:
+    """Copy what is worth keeping of a run folder to ``results/NAME``; a later state of a run replaces an earlier one.
 
-    Paths in log and environment keep their last part only: what lay around it is nobody's business.
+    Only plain files are copied: a link is left where it is. Paths in log and environment keep their last part
+    only: what lay around it is nobody's business.
     """
     if name is not None and not is_plain_name(name):
         raise UserError(
@@ -46,31 +64,71 @@ def archive_run(folder: Path, results: Path, name: str | None = None, resume_sta
         raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
     target = results / (run.folder.resolve().name if name is None else name)
     _check_target(run, target)
-    if resume_state and not (run.folder / STATE).is_dir():
-        raise UserError(f"{folder} has no resume state in {STATE}/; archive it without --resume-state")
+    for wanted, file in ((resume_state, STATE), (weights, WEIGHTS)):
+        if wanted and not (run.folder / file).exists():
+            raise UserError(f"{folder} has no {file}; archive it without asking for that")
     check_writable(results, ELSEWHERE)
-    with writing(target, ELSEWHERE):
-        _replace(target, run.folder, (*KEPT, STATE) if resume_state else KEPT)
+    results.mkdir(parents=True, exist_ok=True)
+    with (
+        writing(target, ELSEWHERE),
+        tempfile.TemporaryDirectory(dir=results, prefix=".archive-") as scratch,
+    ):
+        copy = Path(scratch) / "run"
+        _copy(run, copy, (*KEPT, *([WEIGHTS] if weights else []), *([STATE] if resume_state else [])))
+        _put(copy, target, Path(scratch) / "before")
     return target
 
 
-def _replace(target: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put files and folders of these names in ``folder``, as far as they are there, in the place of ``target``."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".archive-") as scratch:
-        copy = Path(scratch) / "run"
-        for name in names:
-            for file in (folder / name, *(folder / name).rglob("*")):
-                if file.is_file():
-                    place = copy / file.relative_to(folder)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(file, place)
-        for text in TEXTS:
-            if (copy / text).is_file():
-                _without_folders(copy / text, folder)
-        if target.exists():
-            target.rename(Path(scratch) / "before")
+def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
+    """The thin form of a run in a new folder."""
+    copy.mkdir()
+    kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in (*EPOCHS, *_best(run))}
+    for file in _plain_files(run.folder):
+        place = file.relative_to(run.folder)
+        kernel = place.parts[0] == KERNEL and place.name in kernels
+        if place.parts[0] in names or kernel:
+            (copy / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy / place)
+    lines = (run.folder / METRICS).read_text(encoding="utf-8").splitlines(keepends=True)
+    write_text_atomic(copy / METRICS, "".join(_thinned(lines)))
+    for text in WORDS:
+        if (copy / text).is_file():
+            _without_folders(copy / text, run.folder)
+
+
+def _plain_files(folder: Path) -> Iterator[Path]:
+    """Every plain file below a folder; links, to files or to folders, are not followed."""
+    for here, _, files in os.walk(folder, followlinks=False):
+        for name in sorted(files):
+            file = Path(here) / name
+            if file.is_file() and not file.is_symlink():
+                yield file
+
+
+def _thinned(lines: list[str]) -> Iterator[str]:
+    """All lines of metrics but most of those that only say how a step went; the last one stays."""
+    for number, line in enumerate(lines, 1):
+        entry = json.loads(line)
+        if entry.get("kind") != "step" or entry.get("step", 0) % STEPS == 0 or number == len(lines):
+            yield line
+
+
+def _best(run: Run) -> list[int]:
+    return [best_epoch(run).epoch] if epochs_of(run) else []
+
+
+def _put(copy: Path, target: Path, before: Path) -> None:
+    """Put ``copy`` in the place of ``target``, which goes to ``before``, and comes back if that fails."""
+    if not target.exists():
         copy.rename(target)
+        return
+    target.rename(before)
+    try:
+        copy.rename(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            before.rename(target)
+        raise
 
 
 def _check_target(run: Run, target: Path) -> None:
@@ -102,18 +160,29 @@ def _without_folders(file: Path, folder: Path) -> None:
     write_text_atomic(file, ABSOLUTE.sub(r"\1", text))
 
 
-def add_losses(target: Path, scale: Scale = PAPER, device: str = "auto", cache: Path | None = None) -> bool:
-    """Measure every copy-depth target under an archived run's best weights and keep the losses beside them.
+def add_measurements(
+    target: Path, source: Path, scale: Scale = PAPER, device: str = "auto", cache: Path | None = None
+) -> list[str]:
+    """Measure the best weights of the run ``source`` and keep what the page shows of them in its archive ``target``.
 
-    Only runs of a role's text and of the copy-depth window length have such targets, and only such as begin with new
-    weights are compared by them.
+    Returns the names of the files that were written; none for a run that no table shows: on another text, with
+    other windows, or begun with the weights of another.
     """
-    run = load_run(target)
-    bench = Bench(Library.open([target], scale), device=device, cache=cache)
-    role = bench.scale.role_of(run.config["corpus"])
-    if role is None or run.recipe.length != bench.scale.length(256) or "begin_with" in run.config:
-        return False
-    bits = bench.losses(run, role)
+    library = Library.open([source], scale)
+    bench = Bench(library, device=device, cache=cache)
+    if len(library.runs) != 1 or (weights := weights_hash(source)) is None:
+        return []
+    run, results = library.runs[0], target.parent
+    role = scale.role_of(run.config["corpus"])
+    if role is None or run.recipe.length != scale.length(256):
+        return []
+    written = [FILE]
     with writing(target, ELSEWHERE):
-        store_losses(target, bench.corpus(role).sha256, bench.battery(role), bits)
-    return True
+        bits = bench.losses(run, role)
+        store_losses(target, weights, bench.corpus(role).sha256, bench.battery(role), bits)
+        store_text(results, library.corpus_name(role), bench.text(role))
+        asked = {name: make for name, (make, needs) in FINDINGS.items() if library.serves(run, needs)}
+        if asked:
+            store_findings(target, weights, {name: make(bench, run) for name, make in asked.items()})
+            written.append(MEASURED)
+    return written

@@ -254,6 +254,7 @@ class Library:
     notes: list[str] = field(default_factory=list)
     corpus: dict[str, str] = field(default_factory=dict)
     """The corpus that serves in each role."""
+    roots: tuple[Path, ...] = ()
     _role: dict[Path, str] = field(default_factory=dict)
 
     @classmethod
@@ -264,7 +265,7 @@ class Library:
         prefer: Mapping[str, str] | None = None,
     ) -> Library:
         """Read every run folder below ``roots``; ``prefer`` names the corpus of a role where several serve."""
-        library = cls(scale, corpus=dict(prefer or {}))
+        library = cls(scale, corpus=dict(prefer or {}), roots=tuple(map(Path, roots)))
         candidates: dict[str, list[Run]] = {}
         for folder in (folder for root in roots for folder in folders_below(Path(root))):
             try:
@@ -343,6 +344,10 @@ class Library:
         if any(getattr(run.recipe, name) != getattr(wanted, name) for name in SAME_RECIPE):
             return False
         return bool(run.model_config == self.scale.config(need, run.model_config.vocab_size))
+
+    def serves(self, run: Run, needs: Iterable[Need]) -> bool:
+        """Whether a run is one of some needs, however far it got."""
+        return any(self._is(run, need, seed) for need in needs for seed in self.scale.seeds(need))
 
     def find(self, need: Need, seed: int) -> Run | None:
         """The best run for one seed, whether or not it has got far enough."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ...measure import (
     seed_summary,
     stacked,
 )
+from ...measure.losses import FILE
 from ...train import Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell
@@ -169,7 +170,7 @@ def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
     """The seed-0 runs of a model, by the epoch of the weights they kept: their best."""
     found: dict[int, Run] = {}
     for run in b.library.matching(need, 0):
-        if epochs_of(run) and (run.folder / "best.safetensors").is_file():
+        if epochs_of(run) and any((run.folder / name).is_file() for name in ("best.safetensors", FILE)):
             found.setdefault(best_epoch(run).epoch, run)
     return found
 
@@ -327,15 +328,13 @@ SHALLOW, DEEP = ("0–1",), ("16–23", "24–32")
 
 def lesions(b: Bench, run: Run) -> Table:
     """The lesion table of a run's best weights, on a sample of the copy-depth battery."""
-    return b.memo(
-        ("lesions", run.folder),
-        lambda: lesion_table(
-            run.load_model("best"),  # its own copy: it may move to another device
-            b.corpus("text").valid,
-            b.battery("text").sample(),
-            device=choose_device(b.device),
-        ),
-    )
+
+    def measure() -> Table:
+        model = run.load_model("best")  # its own copy: it may move to another device
+        device = choose_device(b.device)
+        return lesion_table(model, b.corpus("text").valid, b.battery("text").sample(), device=device)
+
+    return b.finding(run, "lesions", Table, measure)
 
 
 def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float:
@@ -393,15 +392,18 @@ LOOKING: dict[str, Need] = {
 }
 
 
-def seen(b: Bench, name: str) -> Looks:
-    """What one model's best weights do with passages of the validation split."""
-    run = b.run(LOOKING[name])
+def looks_of(b: Bench, run: Run) -> Looks:
+    """What a run's best weights do with passages of the validation split."""
 
     def measure() -> Looks:
         windows, period = repeated(b.corpus("text").valid, b.scale.length(256))
-        return look(b.model(run), windows, period, name)
+        return look(b.model(run), windows, period, run.name)
 
-    return b.memo(("looks", run.folder), measure)
+    return b.finding(run, "looks", Looks, measure)
+
+
+def seen(b: Bench, name: str) -> Looks:
+    return replace(looks_of(b, b.run(LOOKING[name])), name=name)
 
 
 @item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))

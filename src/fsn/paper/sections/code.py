@@ -162,7 +162,7 @@ def failures(b: Bench) -> Result:
 
 
 def two_of_three_ahead(b: Bench) -> Found:
-    runs, references, end = b.runs(CODE_FSN), b.runs(CODE_TRANSFORMER), b.epoch(30)
+    runs, references, end = b.every(CODE_FSN), b.runs(CODE_TRANSFORMER), b.epoch(30)
     healthy = [diverged_at(run) is None for run in runs]
     ahead = [
         fine and all((epoch_margins(run, one)[:end] < 0).all() for one in references)
@@ -172,7 +172,7 @@ def two_of_three_ahead(b: Bench) -> Found:
 
 
 def plateau_seed(b: Bench) -> Found:
-    losses = [final(run, b) for run in b.runs(CODE_FSN)]
+    losses = [final(run, b) for run in b.every(CODE_FSN)]
     worse = sum(not loss <= lowest(b.runs(CODE_FSN), b.epoch(30)) + 0.1 for loss in losses)
     return worse == 1, f"{worse} of {len(losses)} seeds: {listed(losses)}"
 

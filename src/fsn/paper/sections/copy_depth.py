@@ -98,7 +98,7 @@ def count_rows(b: Bench, role: str) -> list[Row]:
         for i, name in enumerate(BIN_NAMES)
     ]
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
-    rows.append(compute(title, share, lambda: 100 * b.labels(role).share(24), ".2f"))
+    rows.append(compute(title, share, lambda: 100 * b.text(role).deep_share, ".2f"))
     return grouped("Targets", levels(b, role, rows))
 
 
@@ -437,13 +437,15 @@ def reverses_deficit(b: Bench) -> Found:
 
 
 def spread_in_the_middle(b: Bench) -> Found:
+    b.every(FAMILIES["text"]["FSN"])
     spans = [b.seed_margins("text", "FSN", name).range for name in ("4–7", "8–15", PEAK)]
     return max(spans[:2]) < spans[2], f"ranges {listed(spans)}"
 
 
 def widest_spread(b: Bench) -> Found:
     widest = {}
-    for family in FAMILIES["text"]:
+    for family, need in FAMILIES["text"].items():
+        b.every(need)
         spans = {name: b.seed_margins("text", family, name).range for name in BIN_NAMES}
         widest[family] = max(spans, key=lambda name: spans[name] if math.isfinite(spans[name]) else -1.0)
     shown = ", ".join(f"{family}: {name}" for family, name in widest.items())
@@ -480,7 +482,10 @@ def no_phases_track(b: Bench) -> Found:
 def curve_below_zero(b: Bench) -> Found:
     curve = b.curve("FSN")
     above = [int(d) for d in curve.depth if d >= 4 and curve.tokens[d] and curve.margin[d] >= 0]
-    return set(above) <= {19, 22}, f"at or above zero at depths {above or 'none'}"
+    return set(above) <= {
+        19,
+        22,
+    }, f"{len(above)} depths at or above zero{': ' if above else ''}{', '.join(map(str, above))}"
 
 
 def far_below_base(b: Bench) -> Found:
@@ -558,7 +563,7 @@ def failed_seed_behind(b: Bench) -> Found:
 
 
 def commoner_on_code(b: Bench) -> Found:
-    text, code = (100 * b.labels(role).share(24) for role in ("text", "code"))
+    text, code = (100 * b.text(role).deep_share for role in ("text", "code"))
     return code > 2 * text, f"{code:.2f} percent against {text:.2f} percent"
 
 

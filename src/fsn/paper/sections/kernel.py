@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...data import Windows
+from ...errors import UserError
 from ...measure import (
     DepthProfile,
     KernelReading,
@@ -22,7 +25,6 @@ from ...measure import (
     read_gates,
     stacked,
     thinned,
-    through_training,
 )
 from ...train import Run
 from ..bench import Bench, NotRun
@@ -76,7 +78,11 @@ def imaginary_shares(reading: KernelReading) -> np.ndarray:
 def furthest(b: Bench) -> Run | None:
     """The paper's run if it is there, else the FSN that has got furthest."""
     runs = sorted(b.begun(FSN_CONVERGED), key=lambda run: (-epochs_of(run), run.recipe.seed))
-    return next((run for run in runs if (run.folder / "best.safetensors").is_file()), None)
+    for run in runs:
+        with contextlib.suppress(NotRun):  # a run of which neither weights nor kernels were kept
+            b.reading(run)
+            return run
+    return None
 
 
 def gate_table(b: Bench, run: Run) -> Table:
@@ -88,7 +94,7 @@ def gate_table(b: Bench, run: Run) -> Table:
         rows = tokens[: len(tokens) // length * length].reshape(-1, length)[:, :-1]
         return read_gates(b.model(run), rows)
 
-    return b.memo(("gates", run.folder), measure)
+    return b.finding(run, "gates", Table, measure)
 
 
 @item("coupling", "The trained kernel as coupling functions", "Figure 2", KERNEL)
@@ -99,7 +105,7 @@ def coupling(b: Bench) -> Result:
     if run is None:
         return result
     reading = b.reading(run)
-    readings = through_training(run, reading)
+    readings = b.history(run)
     said = f"{run.name}, {epochs_of(run)} epochs"
     if b.library.reached(KERNEL, KERNEL.seeds[0]) is None:
         said += f" (the paper's run has {KERNEL.epochs}, so no number here stands beside the paper's)"
@@ -117,7 +123,7 @@ def coupling(b: Bench) -> Result:
     result.tables.append(("Bounds and temperatures", reading.scales()))
     try:
         result.tables.append(("Value gates on validation text", gate_table(b, run)))
-    except NotRun as reason:
+    except UserError as reason:
         result.notes.append(f"Value gates: {reason}.")
     result.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling_data(readings)}}
     return result
@@ -125,19 +131,26 @@ def coupling(b: Bench) -> Result:
 
 # -- the opening claim -------------------------------------------------------------------------------------
 
-STATES: dict[str, Need] = {"FSN": KERNEL, "Kuramoto": KURAMOTO.seed(0), "transformer": REFERENCE}
+STATES: dict[str, Need] = {
+    "FSN": KERNEL.best,
+    "Kuramoto": KURAMOTO.seed(0).best,
+    "transformer": REFERENCE.best,
+}
 
 
-def profile(b: Bench, name: str) -> DepthProfile:
+def states_of(b: Bench, run: Run) -> DepthProfile:
     """States of one model through depth, on the first validation windows."""
-    run = b.run(STATES[name])
 
     def measure() -> DepthProfile:
         windows = Windows(b.corpus("text").valid, b.scale.length(256), b.scale.length(256))
         tokens = windows.gather(torch.arange(min(STATE_WINDOWS, len(windows))))[:, :-1]
-        return depth_profile(b.model(run), tokens, name)
+        return depth_profile(b.model(run), tokens, run.name)
 
-    return b.memo(("profile", run.folder), measure)
+    return b.finding(run, "states", DepthProfile, measure)
+
+
+def profile(b: Bench, name: str) -> DepthProfile:
+    return replace(states_of(b, b.run(STATES[name])), label=name)
 
 
 @item("synchronization", "Consensus through depth", "Section 1", *tuple(STATES.values()))
@@ -257,7 +270,7 @@ def angle_spread(reading: KernelReading) -> float:
 def at_eleven(b: Bench, need: Need) -> dict[str, KernelReading]:
     """The kernel at the start and after eleven epochs."""
     run = b.run(need)
-    found = {one.label: one for one in through_training(run, b.reading(run))}
+    found = {one.label: one for one in b.history(run)}
     label = f"epoch {b.epoch(11)}"
     if label not in found:
         raise NotRun(f"{run.name} has no kernel of {label}; archive it with that epoch")

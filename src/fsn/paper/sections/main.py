@@ -345,7 +345,7 @@ def feed_forward_contributes(b: Bench) -> Found:
 
 
 def one_seed_diverges(b: Bench) -> Found:
-    epochs = [diverged_at(run) for run in b.runs(MEAN_FIELD)]
+    epochs = [diverged_at(run) for run in b.every(MEAN_FIELD)]
     lost = [epoch for epoch in epochs if epoch is not None]
     where = f" (epoch {', '.join(map(str, lost))})" if lost else ""
     return len(lost) == 1, f"{len(lost)} of {len(epochs)} seeds{where}"

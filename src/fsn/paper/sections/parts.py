@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ... import data
-from ...data import Windows
 from ...measure import (
     SeedSummary,
     diverged_at,
@@ -28,7 +27,7 @@ from ...nn import record
 from ...ops import causal_softmax, coupling
 from ...ops.coupling import Pair
 from ...train import Recipe, Run
-from ..bench import Bench, NotRun
+from ..bench import START_WINDOWS, Bench, NotRun
 from ..rows import (
     MEASURED,
     MISSING,
@@ -293,7 +292,7 @@ def in_hand(b: Bench, title: str, paper: int, need: Need) -> Row:
 def recipe_rows(b: Bench) -> list[Row]:
     """The shared block of the table, from the recipe's defaults."""
     recipe = Recipe()
-    symbols = compute("symbols of the text", stated(205), lambda: float(b.corpus("text").vocab_size), ".4g")
+    symbols = compute("symbols of the text", stated(205), lambda: float(b.text("text").vocab_size), ".4g")
     return [
         setting("AdamW: weight decay", 0.01, recipe.weight_decay),
         setting("AdamW: β₁", 0.9, recipe.beta1),
@@ -322,7 +321,6 @@ def configuration(b: Bench) -> Result:
 # -- the init ramp -----------------------------------------------------------------------------------------
 
 SEEDS = (0, 1, 2)
-WINDOWS = 16
 
 
 Ramp = tuple[float, float]
@@ -331,14 +329,13 @@ Ramp = tuple[float, float]
 
 def ramps(b: Bench) -> dict[str, list[Ramp]]:
     """RMS of the state the feed-forward block reads and of its raw output in a fresh model, per seed."""
-    corpus = b.corpus("text")
-    windows = Windows(corpus.train, 256, 256)
-    tokens = windows.gather(torch.arange(min(WINDOWS, len(windows))))[:, :-1]
+    text = b.text("text")
+    tokens = text.start[:, :-1].long()
     found: dict[str, list[Ramp]] = {"state": [], "raw": []}
     for seed in SEEDS:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = build("fsn-nophase-1m", vocab_size=corpus.vocab_size)
+            model = build("fsn-nophase-1m", vocab_size=text.vocab_size)
         with evaluating(model), record(model, "phases", "layers.*") as points:
             model(tokens)
         last = len(model.layers) - 1  # type: ignore[arg-type]
@@ -379,7 +376,7 @@ def init_ramp(b: Bench) -> Result:
     note = (
         "The paper's text gives a growth of 33 for the state the block reads; a note in its source has that number "
         "from the block's raw output. Both are measured here: fsn-nophase-1m, untrained, seeds "
-        f"{', '.join(map(str, SEEDS))}, {WINDOWS} windows of 255 tokens of {b.library.corpus_name('text')}."
+        f"{', '.join(map(str, SEEDS))}, {START_WINDOWS} windows of 255 tokens of {b.library.corpus_name('text')}."
     )
     return Result(rows=rows, notes=[note])
 

@@ -508,7 +508,7 @@ def falls_at_4m(b: Bench) -> Found:
 
 
 def seeds_vary(b: Bench) -> Found:
-    runs = b.runs(FSN_1M)
+    runs = b.every(FSN_1M)
     b.same_setting(runs)
     found = speed(runs)
     spread = 100 * found.range / found.mean
