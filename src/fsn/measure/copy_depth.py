@@ -402,6 +402,7 @@ class DepthCurve:
 
     def table(self) -> Table:
         columns = {"depth": DEPTH, "tokens": TARGETS, **MARGIN}
+        columns = {name: said for name, said in columns.items() if hasattr(self, name)}
         series = [getattr(self, name).tolist() for name in columns]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*series, strict=True)]
         return Table.of(columns, rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..measure import SeedSummary, Table
 from .bench import Bench, NotRun
-from .runs import Need
+from .runs import Need, kernels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -228,6 +228,7 @@ def compare(
     try:
         if timed:
             bench.same_setting(*groups)
+            remark = joined(remark, kernels_of(run for group in groups for run in group))
         found = measure(*groups)
     except UserError as error:
         return Row(quantity, paper, None, None, seeds, MISSING, form, str(error))

@@ -233,6 +233,13 @@ def setting_of(run: Run) -> str:
     return f"{device_of(run)}, {recipe.get('precision')}, {engine}"
 
 
+def kernels_of(runs: Iterable[Run]) -> str:
+    """Which commits the runs of our own kernels are of, in words, where these are several."""
+    ours = [run for run in runs if run.config["model"].get("kind") != "transformer"]
+    commits = sorted({str(run.environment.get("commit") or "unknown")[:7] for run in ours})
+    return f"kernels of commits {', '.join(commits)}" if len(commits) > 1 else ""
+
+
 def folders_below(root: Path) -> list[Path]:
     """Every folder with a config.yaml at or below ``root``; what lies inside a run folder is its own."""
     found: list[Path] = []
