@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..measure import SeedSummary, Table
 from .bench import Bench, NotRun
-from .runs import Need, kernels_of
+from .runs import Need, kernels_of, precisions_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -232,6 +232,7 @@ def compare(
         found = measure(*groups)
     except UserError as error:
         return Row(quantity, paper, None, None, seeds, MISSING, form, str(error))
+    text = joined(text, precisions_of(run for group in groups for run in group))
     state = MEASURED if all(len(group) == n for group, n in zip(groups, asked, strict=True)) else PARTIAL
     return _row(quantity, paper, found, seeds, state, form, joined(remark, text))
 

@@ -288,7 +288,7 @@ def every_epoch(b: Bench, ours: Need, theirs: Need = TRANSFORMER_FIVE) -> Found:
     value, epoch, run_name, reference_name = worst
     return value < 0, (
         f"largest margin {signed(value)} at epoch {epoch} ({run_name} against {reference_name}), "
-        f"{len(pairs)} pairs of runs"
+        f"{len(pairs)} pair{'s' if len(pairs) != 1 else ''} of runs"
     )
 
 
