@@ -8,13 +8,18 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from fsn.measure import Table
 from fsn.paper import runs as needs
+from fsn.paper.bench import Bench
+from fsn.paper.kept import Text, store_text
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Result, Row, data_table, macro
+from fsn.paper.runs import Library
 from fsn.paper.sections import ITEMS, beyond, item_named, main
 from fsn.paper.writing import item_markdown, make_report, summary, write_item, write_report
 from tests.paper.made_up import bench_of, falling, write_run
+from tests.paper.world import BATTERY, SMALL
 
 
 def row(result: Result, quantity: str, group: str = "") -> Row:
@@ -307,3 +312,19 @@ def test_a_stand_in_says_so_in_every_row(tmp_path: Path) -> None:
     for name in ("main", "sequence-512", "failures", "code-wall-clock", "efficiency"):
         rows = [row for row in item_named(name).compute(bench).rows if row.ours is not None]
         assert rows and all("on pypi-python in place of codeparrot" in row.remark for row in rows), name
+
+
+def test_what_stands_in_for_code_is_named_and_nothing_stands_in_unnamed(tmp_path: Path) -> None:
+    """Without runs on code the paper's own corpus is meant, whatever else is at hand."""
+    text = Text("91" * 32, 97, BATTERY, 0.0221, torch.zeros(1, 256, dtype=torch.uint8))
+    store_text(tmp_path, "pypi-python", text)
+
+    def targets(prefer: dict[str, str]) -> list[Row]:
+        bench = Bench(Library.open([tmp_path], SMALL, prefer), "cpu", tmp_path / "cache")
+        return [row for row in item_named("copy-depth-code").compute(bench).rows if row.group == "Targets"]
+
+    assert all(row.state == MISSING and "codeparrot is not here" in row.remark for row in targets({}))
+    named = targets({"code": "pypi-python"})
+    assert named[-1].ours == pytest.approx(2.21)
+    assert all(row.state == COMPUTED and "in place of codeparrot" in row.remark for row in named)
+    assert all(row.difference is None for row in named)

@@ -169,7 +169,7 @@ def add_measurements(
     other windows, or begun with the weights of another.
     """
     library = Library.open([source], scale)
-    bench = Bench(library, device=device, cache=cache)
+    bench = Bench(library, device=device, cache=cache, fetch=True)
     if len(library.runs) != 1 or (weights := weights_hash(source)) is None:
         return []
     run, results = library.runs[0], target.parent

@@ -187,9 +187,15 @@ def grouped(group: str, rows: Iterable[Row]) -> list[Row]:
 
 def levels(bench: Bench, role: str, rows: Iterable[Row]) -> list[Row]:
     """Levels of loss, or counts, on the text of a role: no differences where that is not the paper's text."""
-    if not bench.library.stands_in(role):
+    said = bench.stand_in([role])
+    if not said:
         return list(rows)
-    return [dataclasses.replace(row, comparable=False) for row in rows]
+    return [
+        dataclasses.replace(
+            row, comparable=False, remark=row.remark if said in row.remark else joined(row.remark, said)
+        )
+        for row in rows
+    ]
 
 
 def joined(*parts: str) -> str:

@@ -39,6 +39,7 @@ from ..rows import (
     compute,
     grouped,
     item,
+    joined,
     levels,
     listed,
     macro,
@@ -564,7 +565,7 @@ def failed_seed_behind(b: Bench) -> Found:
 
 def commoner_on_code(b: Bench) -> Found:
     text, code = (100 * b.text(role).deep_share for role in ("text", "code"))
-    return code > 2 * text, f"{code:.2f} percent against {text:.2f} percent"
+    return code > 2 * text, joined(f"{code:.2f} percent against {text:.2f} percent", b.stand_in(["code"]))
 
 
 def smaller_on_code(b: Bench) -> Found:
