@@ -191,3 +191,21 @@ def test_runs_measured_on_other_windows_are_refused(sample) -> None:
         copy_depth.margin_table({"s0": runs["s0"][:10]}, references[0], found)
     with pytest.raises(UserError, match="different windows"):
         copy_depth.margin_table(runs, [references[0], references[1][:5]], found)
+
+
+def test_blocks_keep_neighbours_together() -> None:
+    """Windows that agree in blocks of eight count as few: drawing blocks widens the interval about √8 times."""
+    values = np.arange(20).reshape(10, 2)
+    blocks = bootstrap.in_blocks(values, 4)
+    assert (
+        blocks.shape == (3, 8)
+        and blocks[0].tolist() == list(range(8))
+        and blocks[2].tolist() == [16, 17, 18, 19, 0, 0, 0, 0]
+    )
+    generator = np.random.default_rng(0)
+    alike = np.repeat(generator.standard_normal((64, 1)), 8, axis=0) + np.zeros((512, 5))
+    mask = np.ones(alike.shape, bool)
+    single = bootstrap.cluster_bootstrap(alike, mask, 1000)
+    joined = bootstrap.cluster_bootstrap(bootstrap.in_blocks(alike), bootstrap.in_blocks(mask), 1000)
+    assert joined.value == pytest.approx(single.value)
+    assert (joined.high - joined.low) / (single.high - single.low) == pytest.approx(8**0.5, rel=0.25)

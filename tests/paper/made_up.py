@@ -12,7 +12,7 @@ import yaml
 
 import fsn
 from fsn.data import enwik8
-from fsn.measure import store_losses
+from fsn.measure import store_losses, weights_hash
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
 from fsn.paper.runs import PAPER, Library, Need, Scale
@@ -109,4 +109,6 @@ def write_losses(
     generator = np.random.default_rng(sum(folder.name.encode()))
     wobble = noise * generator.standard_normal(battery.depth.shape)
     values = (bits(battery.depth.astype(float)) + wobble).astype(np.float32)
-    store_losses(folder, bench.corpus(role).sha256, battery, values)
+    weights = weights_hash(folder)
+    assert weights is not None
+    store_losses(folder, weights, bench.corpus(role).sha256, battery, values)

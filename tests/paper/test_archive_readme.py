@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from fsn.cli import main
+from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.measure import stored_losses
 from fsn.measure.losses import FILE
 from fsn.paper import runs as needs
-from fsn.paper.archive import add_losses, archive_run
+from fsn.paper.archive import add_measurements, archive_run
+from fsn.paper.bench import Bench
+from fsn.paper.kept import MEASURED
 from fsn.paper.rows import display_table
 from fsn.paper.sections import item_named
 from fsn.paper.writing import (
@@ -33,9 +36,18 @@ from fsn.paper.writing import (
 from fsn.train import load_run, train
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
-from tests.paper.tiny import TINY
+from tests.paper.tiny import TINY, tiny_bench, train_all
 
 ROOT = Path(__file__).resolve().parents[2]
+READ_WEIGHTS = (
+    "copy-depth-so-far",
+    "copy-depth",
+    "lesions",
+    "looks",
+    "coupling",
+    "synchronization",
+    "init-ramp",
+)
 
 
 def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
@@ -49,21 +61,55 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
     (run / "lock").touch()
     (run / "DONE").write_text("{}")
     target = archive_run(run, tmp_path / "results")
-    assert {p.name for p in target.iterdir()} == {
-        "config.yaml",
-        "metrics.jsonl",
-        "environment.json",
-        "log.txt",
-        "best.safetensors",
-        "DONE",
-        "hashes.json",
-    }
+    thin = {"config.yaml", "metrics.jsonl", "environment.json", "log.txt", "DONE", "hashes.json"}
+    assert {p.name for p in target.iterdir()} == thin
     assert load_run(target).finished and len(load_run(target).epochs) == 2
     assert (target / "log.txt").read_text() == (
         "run a is new\nearlier a: goes on; 1.6/1.5, s/epoch, https://example.org/a/b\n"
     )
     assert (archive_run(run, tmp_path / "results", resume_state=True) / "last" / "CURRENT").exists()
+    assert {p.name for p in archive_run(run, tmp_path / "results", weights=True).iterdir()} == {
+        *thin,
+        "best.safetensors",
+    }
     assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"], "nothing half-made is left"
+
+
+def test_archive_keeps_few_steps_and_few_kernels(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 12), name="a")
+    epochs = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    steps = [json.dumps({"kind": "step", "step": 100 * i, "loss_bits": 2.0}) + "\n" for i in range(1, 61)]
+    warning = json.dumps({"kind": "warning", "what": "slow", "step": 50, "epoch": 1}) + "\n"
+    (run / "metrics.jsonl").write_text("".join([warning, *steps, *epochs]))
+    (run / "kernel").mkdir()
+    for epoch in range(1, 13):
+        (run / "kernel" / f"epoch-{epoch:04d}.safetensors").touch()
+    target = archive_run(run, tmp_path / "results")
+    lines = [json.loads(line) for line in (target / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "step"] == [2000, 4000, 6000]
+    assert len([line for line in lines if line["kind"] == "epoch"]) == 12 and lines[0]["kind"] == "warning"
+    kept = sorted(int(path.stem[-4:]) for path in (target / "kernel").iterdir())
+    assert kept == [1, 2, 5, 11, 12], "the best epoch, the last here, is among them"
+
+
+def test_the_old_archive_survives_a_rename_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "one", needs.FSN, falling(1.6, 0.3, 2), name="a")
+    longer = write_run(tmp_path / "two", needs.FSN, falling(1.6, 0.3, 5), name="a")
+    target = archive_run(run, tmp_path / "results")
+    rename = Path.rename
+
+    def failing(self: Path, place: Path) -> Path:
+        if self.name == "run":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, place)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(UserError, match="Input/output error"):
+        archive_run(longer, tmp_path / "results")
+    assert len(load_run(target).epochs) == 2
+    assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"]
 
 
 def test_archive_keeps_the_longer_of_two_states(tmp_path: Path) -> None:
@@ -91,7 +137,7 @@ def test_archive_refuses_what_is_broken(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("")
     with pytest.raises(UserError, match="no finished epoch"):
         archive_run(run, tmp_path / "results")
-    with pytest.raises(UserError, match="no resume state"):
+    with pytest.raises(UserError, match="has no last; archive it without asking"):
         archive_run(write_run(tmp_path, needs.KURAMOTO, [1.8]), tmp_path / "results", resume_state=True)
     assert not (tmp_path / "results" / run.name).exists()
 
@@ -113,7 +159,7 @@ def test_results_that_cannot_be_written_are_told(tmp_path: Path, monkeypatch: py
         UserError, match=r"file cannot be written \(Not a directory\); choose another --results"
     ):
         archive_run(run, tmp_path / "file")
-    target = archive_run(run, tmp_path / "results")
+    target = archive_run(run, tmp_path / "results", weights=True)
     (run / "kernel").mkdir()
     (run / "kernel" / "epoch-0001.safetensors").touch()
     copyfile = shutil.copyfile
@@ -183,13 +229,13 @@ def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
         device="cpu",
     )
     target = archive_run(run.folder, tmp_path / "results")
-    assert add_losses(target, TINY, "cpu", tmp_path / "cache")
-    bench = bench_of(tmp_path / "results", TINY, tmp_path / "cache")
+    assert add_measurements(target, run.folder, TINY, "cpu", tmp_path / "cache") == [FILE]
+    assert not (target / "best.safetensors").exists()
+    bench = bench_of(tmp_path / "results", TINY, tmp_path / "nothing")
     archived = bench.run(need)
-    kept = stored_losses(archived, bench.battery("text"))
     measured = bench_of(tmp_path / "runs", TINY, tmp_path / "other").losses(run, "text")
-    assert kept is not None and np.array_equal(kept, measured)
-    assert np.array_equal(bench.losses(archived, "text"), measured)
+    assert np.abs(bench.losses(archived, "text") - measured).max() < 0.01, "half precision"
+    assert bench.losses(archived, "text").mean() == pytest.approx(measured.mean(), abs=1e-3)
     (target / "best.safetensors").write_bytes(b"other weights")
     assert stored_losses(archived, bench.battery("text")) is None, "they belong to the weights they came from"
     (target / FILE).write_bytes(b"broken")
@@ -197,6 +243,33 @@ def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
         stored_losses(archived, bench.battery("text"))
     (target / "hashes.json").unlink()
     assert stored_losses(archived, bench.battery("text")) is None
+
+
+def test_tables_need_neither_text_nor_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is archived with its measurements is all the page reads."""
+    need = needs.FSN.seed(0)
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    train_all(tiny_bench(runs), runs, [need, needs.TRANSFORMER.seed(0)])
+    for folder in sorted(runs.iterdir()):
+        target = archive_run(folder, results)
+        assert add_measurements(target, folder, TINY, "cpu", tmp_path / "cache") == [FILE, MEASURED]
+        assert sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) < 1_500_000
+    before = {name: item_named(name).compute(tiny_bench(runs, tmp_path / "cache")) for name in READ_WEIGHTS}
+
+    def nothing(self: Bench, role: str) -> Corpus:
+        raise AssertionError("the text was read")
+
+    bench = tiny_bench(results, tmp_path / "empty")
+    monkeypatch.setattr(Bench, "corpus", nothing)
+    for name, result in before.items():
+        again = item_named(name).compute(bench)
+        for row, other in zip(result.rows, again.rows, strict=True):
+            assert row.state == other.state and (row.ours is None) == (other.ours is None), (name, row)
+            if row.ours is not None:
+                assert other.ours == pytest.approx(row.ours, abs=2e-3), (name, row)
+        assert [title for title, _ in again.tables] == [title for title, _ in result.tables]
+        assert [picture.name for picture in again.pictures] == [picture.name for picture in result.pictures]
+    assert any(row.ours is not None for row in before["lesions"].rows)
 
 
 def test_block_without_results(tmp_path: Path) -> None:
@@ -258,8 +331,9 @@ def test_the_reproduction_page_is_up_to_date() -> None:
     for name in ("so-far", "main", "wall-clock", "wall-clock-figure", "crossing", "efficiency"):
         item = item_named(name)
         for _, rows in groups(item.compute(bench).rows):
+            known = [row for row in rows if row.ours is not None]
             again = "run: fsn reproduce --all --where results"
-            assert markdown_table(display_table(rows)) in page, f"{item.title}: {again}"
+            assert not known or markdown_table(display_table(known)) in page, f"{item.title}: {again}"
     shown = set(re.findall(r"\]\((reproduction/[^)]+)\)", page))
     assert shown and all((ROOT / "docs" / path).is_file() for path in shown)
 
@@ -293,10 +367,7 @@ def test_commands(
     main(["reproduce", "early-transfer"])
     said = capsys.readouterr().out
     assert "0 of 2 runs are there" in said and "missing" in said
-    assert (
-        "fsn train fsn-lean-1m --corpus enwik8 --out runs/fsn-lean-1m-enwik8-11epochs-seed0 --epochs 11"
-        in said
-    )
+    assert "fsn train fsn-lean-1m --corpus enwik8 --out runs/fsn-lean-1m-enwik8-seed0 --epochs 11" in said
     main(["reproduce", "claims"])
     said = capsys.readouterr().out
     assert "not run yet" in said and "holds" in said
@@ -305,7 +376,7 @@ def test_commands(
     assert (tmp_path / "docs" / "reproduction" / "early-transfer.csv").is_file()
     main(["reproduce", "early-transfer", "--sweep", "missing.yaml"])
     assert [job.name for job in read_sweep("missing.yaml")] == [
-        "fsn-lean-1m-enwik8-11epochs-seed0",
+        "fsn-lean-1m-enwik8-seed0",
         "transformer-1m-enwik8-seed0",
     ]
     capsys.readouterr()

@@ -32,7 +32,13 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
         before = item.compute(bench_of(tmp_path, TINY))
         assert before.state != "measured"
         drawn.append(len(before.pictures))
-        run = write_run(tmp_path, need, [5.0, 4.9, 4.8], scale=TINY, weights=repr(need).encode())
+        run = write_run(
+            tmp_path,
+            need,
+            [5.0, 4.9, 4.8][: TINY.epochs(need.epochs)],
+            scale=TINY,
+            weights=repr(need).encode(),
+        )
         write_losses(run, "text", bench, shape)
     assert drawn == [0, 0, 0, 1, 1], "a picture as soon as both runs of a pair are there, and the transformer"
     bench = bench_of(tmp_path, TINY)

@@ -8,13 +8,18 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from fsn.measure import Table
 from fsn.paper import runs as needs
+from fsn.paper.bench import Bench
+from fsn.paper.kept import Text, store_text
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Result, Row, data_table, macro
+from fsn.paper.runs import Library
 from fsn.paper.sections import ITEMS, beyond, item_named, main
-from fsn.paper.writing import item_markdown, make_report, write_item, write_report
+from fsn.paper.writing import item_markdown, make_report, summary, write_item, write_report
 from tests.paper.made_up import bench_of, falling, write_run
+from tests.paper.world import BATTERY, SMALL
 
 
 def row(result: Result, quantity: str, group: str = "") -> Row:
@@ -210,7 +215,7 @@ def test_levels_on_another_text_have_no_difference(tmp_path: Path) -> None:
     bench = bench_of(tmp_path)
     found = row(item_named("main").compute(bench), "FSN, seed 0", "Code (pypi-python in place of codeparrot)")
     assert found.ours == pytest.approx(1.32) and found.paper is not None and found.difference is None
-    assert "on pypi-python" in found.remark and found.cells[3] == ""
+    assert "on pypi-python in place of codeparrot" in found.remark and found.cells[3] == ""
     margin = row(item_named("sequence-512").compute(bench), "final margin, length 256")
     assert margin.difference == pytest.approx(0.0), "comparisons between models remain"
 
@@ -253,7 +258,7 @@ def test_a_report_without_runs(tmp_path: Path) -> None:
     report = make_report(bench_of(tmp_path / "runs"))
     markdown, page = write_report(report, tmp_path / "docs")
     text = markdown.read_text("utf-8")
-    assert "| missing |" in text and "not run yet" in text
+    assert "rows wait for runs" in text and "not run yet" in text and "## Missing runs" in text
     assert all(f"## {item.title}\n" in text for item in ITEMS)
     assert "data:image" not in page.read_text("utf-8"), "there is nothing to draw yet"
     counts = report.counts()
@@ -276,12 +281,50 @@ def test_a_rise_is_that_of_all_targets_of_its_depths() -> None:
     assert math.isnan(beyond.rise(table, "present", 3, beyond.DEEP))
 
 
-def test_only_what_has_not_been_run_at_all_is_folded_away(tmp_path: Path) -> None:
+def test_only_what_is_known_is_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
     write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30))
     item = item_named("main")
-    page = item_markdown(item, item.compute(bench_of(tmp_path)), "pictures")
-    text, _, rest = page.partition("<details>")
-    assert "**Text, epoch 30**" in text and "| FSN |" in text and "| Transformer |" in text, (
-        "one of them is missing"
+    result = item.compute(bench_of(tmp_path))
+    page = item_markdown(item, result, "pictures")
+    assert "**Text, epoch 30**" in page and "| FSN |" in page and "| Transformer |" not in page
+    assert (
+        "**Code" not in page and f"{len(result.rows) - 1} of {len(result.rows)} rows wait for runs." in page
     )
-    assert rest.startswith("<summary>Code (codeparrot), epoch 30: not run yet</summary>")
+
+
+def test_counts_on_top_tell_measured_from_computed_and_partly_seeded(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30))
+    report = make_report(bench_of(tmp_path))
+    rows = report.rows()
+    assert rows[PARTIAL] > 0 and rows[COMPUTED] > 20 and rows[MISSING] > 100
+    said = summary(report)
+    for number in (rows[MEASURED], rows[PARTIAL], rows[COMPUTED], rows[MISSING], *report.counts().values()):
+        assert str(number) in said
+    assert any("fsn-1m on enwik8, seeds 1, 2, 50 epochs" in words for words in report.missing)
+    assert len(report.missing) == len(set(report.missing)), "each run once"
+
+
+def test_a_stand_in_says_so_in_every_row(tmp_path: Path) -> None:
+    for need in (needs.CODE_FSN, needs.CODE_TRANSFORMER, needs.CODE_NO_PHASES):
+        for seed in need.seeds:
+            write_run(tmp_path, need, falling(1.2, 0.3, 30), seed=seed, corpus="pypi-python")
+    bench = bench_of(tmp_path)
+    for name in ("main", "sequence-512", "failures", "code-wall-clock", "efficiency"):
+        rows = [row for row in item_named(name).compute(bench).rows if row.ours is not None]
+        assert rows and all("on pypi-python in place of codeparrot" in row.remark for row in rows), name
+
+
+def test_what_stands_in_for_code_is_named_and_nothing_stands_in_unnamed(tmp_path: Path) -> None:
+    """Without runs on code the paper's own corpus is meant, whatever else is at hand."""
+    text = Text("91" * 32, 97, BATTERY, 0.0221, torch.zeros(1, 256, dtype=torch.uint8))
+    store_text(tmp_path, "pypi-python", text)
+
+    def targets(prefer: dict[str, str]) -> list[Row]:
+        bench = Bench(Library.open([tmp_path], SMALL, prefer), "cpu", tmp_path / "cache")
+        return [row for row in item_named("copy-depth-code").compute(bench).rows if row.group == "Targets"]
+
+    assert all(row.state == MISSING and "codeparrot is not here" in row.remark for row in targets({}))
+    named = targets({"code": "pypi-python"})
+    assert named[-1].ours == pytest.approx(2.21)
+    assert all(row.state == COMPUTED and "in place of codeparrot" in row.remark for row in named)
+    assert all(row.difference is None for row in named)

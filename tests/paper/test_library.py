@@ -10,7 +10,7 @@ import yaml
 
 from fsn.paper import runs as needs
 from fsn.paper.runs import Library, Need, epochs_of, sweep_text
-from fsn.paper.sections import needs_of
+from fsn.paper.sections import item_named, needs_of
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
 
@@ -46,16 +46,49 @@ def test_precision_and_engine_may_differ(tmp_path: Path) -> None:
     assert Library.open([tmp_path]).reached(FSN, 0) is not None
 
 
-def test_a_longer_run_serves_unless_the_length_matters(tmp_path: Path) -> None:
+def test_a_longer_run_serves_unless_its_weights_are_of_a_later_epoch(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, falling(1.6, 0.2, 12))
     write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 12), name="lean-12")
     library = Library.open([tmp_path])
-    assert library.reached(FSN, 0) is not None
+    assert library.reached(FSN, 0) is not None and library.reached(needs.LEAN, 0) is not None
     assert library.reached(FSN.after(30), 0) is None
-    assert library.find(needs.LEAN, 0) is None, "its best weights are not those of eleven epochs"
-    write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 11), name="lean-11")
-    found = Library.open([tmp_path]).reached(needs.LEAN, 0)
-    assert found is not None and found.name == "lean-11"
+    assert library.reached(needs.LEAN.best, 0) is None, "its best weights are not those of eleven epochs"
+    write_run(tmp_path, needs.LEAN, [*falling(1.6, 0.2, 11), 1.7], name="lean-worse-in-the-end")
+    found = Library.open([tmp_path]).reached(needs.LEAN.best, 0)
+    assert found is not None and found.name == "lean-worse-in-the-end"
+
+
+def test_a_run_that_went_on_changes_no_row_of_thirty_epochs(tmp_path: Path) -> None:
+    """Rows that ask for thirty epochs are the same whether a run has thirty or fifty."""
+    for name, epochs in (("thirty", 30), ("fifty", 50)):
+        for need in (
+            needs.FSN,
+            needs.TRANSFORMER,
+            needs.NO_PHASES,
+            needs.MEAN_FIELD,
+            needs.CODE_FSN,
+            needs.CODE_TRANSFORMER,
+        ):
+            losses = falling(1.6 + 0.01 * len(need.family), 0.3, epochs)
+            write_run(tmp_path / name, need, losses)
+    rows = {
+        name: {
+            (item, row.group, row.quantity): row.ours
+            for item in (
+                "main",
+                "ladder",
+                "ablations",
+                "wall-clock",
+                "crossing",
+                "sequence-512",
+                "code-wall-clock",
+            )
+            for row in item_named(item).compute(bench_of(tmp_path / name)).rows
+            if "50" not in row.group
+        }
+        for name in ("thirty", "fifty")
+    }
+    assert rows["thirty"] == rows["fifty"] and sum(x is not None for x in rows["thirty"].values()) > 15
 
 
 def test_the_furthest_run_of_a_seed_is_taken(tmp_path: Path) -> None:

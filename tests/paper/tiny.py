@@ -60,7 +60,7 @@ class TinyScale(Scale):
 
     def overrides(self, need: Need) -> dict[str, Any]:
         k, width = self.WIDTHS[need.size]
-        size = {"width": width} if need.family == "transformer" else {"k": k}
+        size = {"width": width} if need.family.startswith("transformer") else {"k": k}
         return {**size, "layers": self.LAYERS, **dict(need.overrides)}
 
     def recipe(self, need: Need, seed: int) -> Recipe:

@@ -14,7 +14,7 @@ import yaml
 from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.paper import runs as needs
-from fsn.paper.archive import add_losses
+from fsn.paper.archive import add_measurements
 from fsn.paper.runs import Library
 from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
@@ -221,7 +221,8 @@ def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
     assert Library.open([tmp_path / "runs"], TINY).find(need, 0) is not None
     tuned = Library.open([tmp_path / "tuned"], TINY)
     assert tuned.find(need, 0) is None and not tuned.runs, "nor has it a say in anything else"
-    assert not add_losses(tmp_path / "tuned" / "second", TINY, "cpu", tmp_path / "cache")
+    second = tmp_path / "tuned" / "second"
+    assert not add_measurements(second, second, TINY, "cpu", tmp_path / "cache")
 
 
 def test_a_sweep_passes_it_on(tmp_path: Path, source: Run) -> None:

@@ -50,7 +50,15 @@ from .coupling import (
 from .finding import Finding, Instrument, Subject, applicable, inspect_run, instrument, instruments
 from .lesions import draw_lesions, lesion_table, without_field
 from .looks import Looks, draw_looks, look, repeated
-from .losses import battery_losses, evaluating, run_losses, store_losses, stored_losses, token_losses
+from .losses import (
+    battery_losses,
+    evaluating,
+    run_losses,
+    store_losses,
+    stored_losses,
+    token_losses,
+    weights_hash,
+)
 from .runs import (
     check_comparable,
     check_corpus,
@@ -102,6 +110,6 @@ __all__ = [
     "load_runs", "look", "loss_at", "loss_table", "margin_table", "measure_efficiency", "pace_notes",
     "position_bootstrap", "read_gates", "read_kernel", "repeated", "run_losses", "save_figure", "seed_summary",
     "stacked", "store_losses", "stored_losses", "thinned", "through_training", "time_to_target", "token_losses",
-    "vocabulary_of", "wallclock_table", "without_field",
+    "vocabulary_of", "wallclock_table", "weights_hash", "without_field",
 ]
 # fmt: on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from ..errors import UserError
 CLUSTER_RESAMPLES = 4000
 POSITION_RESAMPLES = 2000
 LEVEL = 0.95
+BLOCK_WINDOWS = 8
+"""Neighbouring windows that are drawn together where overlap matters."""
 _BLOCK = 1 << 22  # draws held in memory at once
 
 
@@ -96,6 +99,17 @@ def cluster_bootstrap(
     counts = resample_counts(len(n), resamples, np.random.default_rng(seed))
     means = (counts @ total) / (counts @ n)
     return Interval(float(total.sum() / n.sum()), *_percentiles(means))
+
+
+def in_blocks(values: NDArray[Any], windows: int = BLOCK_WINDOWS) -> NDArray[Any]:
+    """Neighbouring windows (n, T) joined to rows of ``windows`` of them, the last filled up with zeros.
+
+    Windows that overlap, or adjoin, share their text. Resampling such rows keeps neighbours together.
+    """
+    rows = -(-len(values) // windows)
+    whole = np.zeros((rows * windows, *values.shape[1:]), values.dtype)
+    whole[: len(values)] = values
+    return whole.reshape(rows, -1)
 
 
 def position_bootstrap(

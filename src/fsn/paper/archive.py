@@ -1,43 +1,60 @@
 """Keeping a run for good: ``results/NAME`` holds what tables, figures and readers need of it.
 
 results/NAME/
-  config.yaml  metrics.jsonl  timings.jsonl                     what it was and how it went
-  environment.json  log.txt  DONE
-  best.safetensors                                              the weights of its best epoch
-  tokenizer.json                                                only of runs on subwords
-  kernel/                                                       its coupling kernel after every epoch
-  token_losses.npz                                              optional: bits of every copy-depth target
-  last/                                                         optional: all a resume needs
-  hashes.json                                                   the sha256 of all but log and last/
+  config.yaml  environment.json  log.txt  DONE    what it was, what it ran on, what it said
+  metrics.jsonl  timings.jsonl                    a line per epoch; of the lines per step one in every 2,000 steps
+  tokenizer.json                                  only of runs on subwords
+  kernel/                                         its coupling kernel after a few epochs, the best among them
+  token_losses.npz                                optional: bits of every copy-depth target, half precision
+  measured.json                                   optional: what the page shows of its weights
+  best.safetensors                                optional: the weights of its best epoch, float32
+  last/                                           optional: all a resume needs
+  hashes.json                                     the sha256 of all but log and last/
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
-from ..measure import load_runs, store_losses
+from ..measure import best_epoch, load_runs, store_losses, weights_hash
 from ..measure.losses import FILE
 from ..train import Run, hashes, load_run
 from ..train.run import same_but_seed
 from .bench import Bench
+from .kept import MEASURED, store_findings, store_text
 from .runs import PAPER, Library, Scale, epochs_of
+from .sections import FINDINGS
 
-TEXTS = ("environment.json", "log.txt")
-KEPT = ("config.yaml", *hashes.GROWING, *TEXTS, "best.safetensors", "tokenizer.json", "DONE", "kernel", FILE)
-STATE = "last"
+WORDS = ("environment.json", "log.txt")
+KEPT = ("config.yaml", "DONE", "tokenizer.json", *WORDS, FILE, MEASURED)
+WEIGHTS, KERNEL, STATE = "best.safetensors", "kernel", "last"
 ELSEWHERE = "choose another --results"
+STEPS = 2000
+"""Of the lines that say how a step went, one in so many steps is kept."""
+EPOCHS = (1, 2, 5, 11, 20, 30, 50)
+"""Epochs whose coupling kernel is kept, besides the best."""
 
 
-def archive_run(folder: Path, results: Path, name: str | None = None, resume_state: bool = False) -> Path:
-    """Copy a run folder to ``results/NAME``; a later state of the same run replaces an earlier one.
+def archive_run(
+    folder: Path,
+    results: Path,
+    name: str | None = None,
+    resume_state: bool = False,
+    weights: bool = False,
+) -> Path:
+    """Copy what is worth keeping of a run folder to ``results/NAME``; a later state of a run replaces an earlier one.
 
-    Paths in log and environment keep their last part only: what lay around it is nobody's business.
+    Only plain files are copied: a link is left where it is. Paths in log and environment keep their last part
+    only: what lay around it is nobody's business.
     """
     if name is not None and not is_plain_name(name):
         raise UserError(
@@ -48,45 +65,77 @@ def archive_run(folder: Path, results: Path, name: str | None = None, resume_sta
         raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
     target = results / (run.folder.resolve().name if name is None else name)
     _check_target(run, target)
-    if resume_state and not (run.folder / STATE).is_dir():
-        raise UserError(f"{folder} has no resume state in {STATE}/; archive it without --resume-state")
+    for wanted, file in ((resume_state, STATE), (weights, WEIGHTS)):
+        if wanted and not (run.folder / file).exists():
+            raise UserError(f"{folder} has no {file}; archive it without asking for that")
     check_writable(results, ELSEWHERE)
-    with writing(target, ELSEWHERE):
-        _replace(target, run.folder, (*KEPT, STATE) if resume_state else KEPT)
+    results.mkdir(parents=True, exist_ok=True)
+    with (
+        writing(target, ELSEWHERE),
+        tempfile.TemporaryDirectory(dir=results, prefix=".archive-") as scratch,
+    ):
+        copy = Path(scratch) / "run"
+        _copy(run, copy, (*KEPT, *([WEIGHTS] if weights else []), *([STATE] if resume_state else [])))
+        _put(copy, target, Path(scratch) / "before")
     return target
 
 
-def _replace(target: Path, folder: Path, names: Sequence[str]) -> None:
-    """Put files and folders of these names in ``folder``, as far as they are there, in the place of ``target``."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".archive-") as scratch:
-        copy = Path(scratch) / "run"
-        for name in names:
-            for file in (folder / name, *(folder / name).rglob("*")):
-                if file.is_symlink():
-                    raise UserError(
-                        f"{file} is a symbolic link; an archive takes only files of the run itself"
-                    )
-                if file.is_file():
-                    relative = file.relative_to(folder).as_posix()
-                    if name not in ("log.txt", STATE):  # what is signed below was right until now
-                        hashes.read(folder, relative)
-                    place = copy / relative
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(file, place)
-        for text in TEXTS:
-            if (copy / text).is_file():
-                _without_folders(copy / text, folder)
-        hashes.sign(copy)
-        before = Path(scratch) / "before"
-        if target.exists():
-            target.rename(before)
-        try:
-            copy.rename(target)
-        except BaseException:
-            if before.exists():
-                before.rename(target)
-            raise
+def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
+    """The thin form of a run in a new folder, signed."""
+    copy.mkdir()
+    kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in (*EPOCHS, *_best(run))}
+    for file in _files(run.folder):
+        place = file.relative_to(run.folder)
+        first, target = place.parts[0], copy / place
+        if first not in (*names, *hashes.GROWING) and not (first == KERNEL and place.name in kernels):
+            continue
+        if file.is_symlink():
+            raise UserError(f"{file} is a symbolic link; an archive takes only files of the run itself")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if first in ("log.txt", STATE):  # checkpoints carry their own hashes
+            shutil.copyfile(file, target)
+            continue
+        data = hashes.read(run.folder, place.as_posix())  # what is signed below was right until now
+        if first in hashes.GROWING:
+            data = b"".join(_thinned(data.splitlines(keepends=True)))
+        target.write_bytes(data)
+    for text in WORDS:
+        if (copy / text).is_file():
+            _without_folders(copy / text, run.folder)
+    hashes.sign(copy)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder, and every link, which is not followed."""
+    for here, folders, files in os.walk(folder, followlinks=False):
+        links = [name for name in folders if (Path(here) / name).is_symlink()]
+        yield from (Path(here) / name for name in sorted([*files, *links]))
+
+
+def _thinned(lines: list[bytes]) -> Iterator[bytes]:
+    """All lines of metrics but most of those that only say how a step went; the last one stays."""
+    for number, line in enumerate(lines, 1):
+        entry = json.loads(line)
+        if entry.get("kind") != "step" or entry.get("step", 0) % STEPS == 0 or number == len(lines):
+            yield line
+
+
+def _best(run: Run) -> list[int]:
+    return [best_epoch(run).epoch] if epochs_of(run) else []
+
+
+def _put(copy: Path, target: Path, before: Path) -> None:
+    """Put ``copy`` in the place of ``target``, which goes to ``before``, and comes back if that fails."""
+    if not target.exists():
+        copy.rename(target)
+        return
+    target.rename(before)
+    try:
+        copy.rename(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            before.rename(target)
+        raise
 
 
 def _check_target(run: Run, target: Path) -> None:
@@ -118,19 +167,31 @@ def _without_folders(file: Path, folder: Path) -> None:
     write_text_atomic(file, ABSOLUTE.sub(r"\1", text))
 
 
-def add_losses(target: Path, scale: Scale = PAPER, device: str = "auto", cache: Path | None = None) -> bool:
-    """Measure every copy-depth target under an archived run's best weights and keep the losses beside them.
+def add_measurements(
+    target: Path, source: Path, scale: Scale = PAPER, device: str = "auto", cache: Path | None = None
+) -> list[str]:
+    """Measure the best weights of the run ``source`` and keep what the page shows of them in its archive ``target``.
 
-    Only runs of a role's text and of the copy-depth window length have such targets, and only such as begin with new
-    weights are compared by them.
+    Returns the names of the files that were written; none for a run that no table shows: on another text, with
+    other windows, or begun with the weights of another.
     """
-    run = load_run(target)
-    bench = Bench(Library.open([target], scale), device=device, cache=cache)
-    role = bench.scale.role_of(run.config["corpus"])
-    if role is None or run.recipe.length != bench.scale.length(256) or "begin_with" in run.config:
-        return False
-    bits = bench.losses(run, role)
+    library = Library.open([source], scale)
+    bench = Bench(library, device=device, cache=cache, fetch=True)
+    if len(library.runs) != 1 or (weights := weights_hash(source)) is None:
+        return []
+    run, results = library.runs[0], target.parent
+    role = scale.role_of(run.config["corpus"])
+    if role is None or run.recipe.length != scale.length(256):
+        return []
+    written = [FILE]
     with writing(target, ELSEWHERE):
-        store_losses(target, bench.corpus(role).sha256, bench.battery(role), bits)
-        hashes.add(target, FILE)
-    return True
+        bits = bench.losses(run, role)
+        store_losses(target, weights, bench.corpus(role).sha256, bench.battery(role), bits)
+        store_text(results, library.corpus_name(role), bench.text(role))
+        asked = {name: make for name, (make, needs) in FINDINGS.items() if library.serves(run, needs)}
+        if asked:
+            store_findings(target, weights, {name: make(bench, run) for name, make in asked.items()})
+            written.append(MEASURED)
+        for name in written:
+            hashes.add(target, name)
+    return written

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..data import Corpus
+from ..data import Corpus, Windows
 from ..errors import UserError
 from ..measure import (
     BINS,
@@ -22,6 +23,7 @@ from ..measure import (
     SeedSummary,
     Table,
     battery,
+    best_epoch,
     bin_name,
     check_comparable,
     depth_curve,
@@ -30,9 +32,13 @@ from ..measure import (
     read_kernel,
     run_losses,
     seed_summary,
+    stored_losses,
+    through_training,
+    weights_hash,
 )
 from ..train import Run
 from ..train.world import choose_device
+from .kept import Finding, Text, stored_finding, stored_text
 from .runs import (
     CODE_FSN,
     CODE_NO_PHASES,
@@ -52,14 +58,16 @@ from .runs import (
 T = TypeVar("T")
 
 FAMILIES: dict[str, dict[str, Need]] = {
-    "text": {"Base layer": KURAMOTO, "FSN": FSN_CONVERGED, "No phases": NO_PHASES},
-    "code": {"FSN": CODE_FSN, "No phases": CODE_NO_PHASES},
+    "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
+    "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
 }
 """The models of the copy-depth tables."""
-REFERENCES: dict[str, Need] = {"text": REFERENCE, "code": CODE_TRANSFORMER}
+REFERENCES: dict[str, Need] = {"text": REFERENCE.best, "code": CODE_TRANSFORMER.best}
 """What they are measured against: on text one converged transformer, on code the mean of three."""
 BIN_NAMES = [bin_name(edges) for edges in BINS]
 DEEP_BINS = [bin_name(edges) for edges in BINS if edges[0] >= 4]
+START_WINDOWS = 16
+"""Windows of the training text that are kept beside the runs."""
 SHALLOW_BINS = [name for name in BIN_NAMES if name not in DEEP_BINS]
 
 
@@ -76,14 +84,27 @@ class Bench:
     cache: Path | None = None
     fetch: bool = False
     """Whether a corpus that is not at hand may be fetched."""
+    early: int = 0
+    """If not zero, a run of this many epochs serves where more are asked for."""
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def scale(self) -> Scale:
         return self.library.scale
 
-    def memo(self, key: Any, make: Callable[[], T]) -> T:
-        """``make()``, once for each key; an error is made once too."""
+    def from_epoch(self, epochs: int) -> Bench:
+        """The same bench, on which runs of this many epochs serve where more are asked for."""
+        return self if not epochs else replace(self, early=epochs)
+
+    def stand_in(self, roles: Iterable[str]) -> str:
+        """Which texts are not the paper's own, in words; nothing where all are."""
+        return "; ".join(
+            f"on {self.library.corpus_said(r)}" for r in sorted(roles) if self.library.stands_in(r)
+        )
+
+    def memo(self, key: Any, make: Callable[[], T], of_runs: bool = False) -> T:
+        """``make()``, once for each key; an error is made once too. ``of_runs``: it depends on which runs serve."""
+        key = (key, self.early if of_runs else 0)
         if key not in self._kept:
             try:
                 self._kept[key] = (True, make())
@@ -107,6 +128,8 @@ class Bench:
     def by_seed(self, need: Need) -> dict[int, Run]:
         """The runs that are there, by seed."""
         found = {seed: self.library.reached(need, seed) for seed in self.scale.seeds(need)}
+        if 0 < self.early < need.epochs and not any(found.values()):
+            found = {seed: self.library.reached(need.after(self.early), seed) for seed in found}
         return {seed: run for seed, run in found.items() if run is not None}
 
     def runs(self, need: Need) -> list[Run]:
@@ -115,6 +138,13 @@ class Bench:
         if not found:
             raise NotRun(f"missing: {self.standing([need]).absent()}")
         check_comparable(found)
+        return found
+
+    def every(self, need: Need) -> list[Run]:
+        """The runs of every seed; :class:`NotRun` where one is not there."""
+        found, asked = self.runs(need), len(self.scale.seeds(need))
+        if len(found) < asked:
+            raise NotRun(f"needs all {asked} seeds of {need.model}, and {len(found)} are there")
         return found
 
     def run(self, need: Need) -> Run:
@@ -142,13 +172,30 @@ class Bench:
         return self.memo(("corpus", role), lambda: self._load(role))
 
     def _load(self, role: str) -> Corpus:
-        names = [self.library.corpus[role]] if role in self.library.corpus else self.scale.corpora[role]
-        for name in names:
-            if self.scale.at_hand(name, self.cache):
-                return self.scale.load(name, self.cache)
-        if not self.fetch:
-            raise NotRun(f"the text {names[0]} is not here; --fetch gets it")
-        return self.scale.load(names[0], self.cache)
+        name = self.library.corpus_name(role)
+        if not self.fetch and not self.scale.at_hand(name, self.cache):
+            raise NotRun(f"the text {name} is not here; --fetch gets it")
+        return self.scale.load(name, self.cache)
+
+    def text(self, role: str) -> Text:
+        """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
+        return self.memo(("text", role), lambda: self._kept_text(role) or self._measured_text(role))
+
+    def _kept_text(self, role: str) -> Text | None:
+        kept = stored_text(self.library.roots, self.library.corpus_name(role))
+        runs = [run for run in self.library.runs if self.scale.role_of(run.config["corpus"]) == role]
+        if kept is None or any(run.config["corpus"]["sha256"] != kept.sha256 for run in runs):
+            return None
+        asked = (self.scale.length(256), self.scale.depth_stride, self.scale.standard, self.scale.enriched)
+        found, extra = kept.battery, int(kept.battery.enriched.sum())
+        return kept if asked == (found.length, found.stride, len(found.windows) - extra, extra) else None
+
+    def _measured_text(self, role: str) -> Text:
+        corpus, labels = self.corpus(role), self.labels(role)
+        windows = Windows(corpus.train, 256, 256)
+        start = windows.gather(torch.arange(min(START_WINDOWS, len(windows)))).to(torch.uint8)
+        sizes = self.scale.standard, self.scale.enriched
+        return Text(corpus.sha256, corpus.vocab_size, battery(labels, *sizes), labels.share(24), start)
 
     def labels(self, role: str) -> CopyDepth:
         """Copy depth of every validation target of a role's text."""
@@ -160,8 +207,7 @@ class Bench:
 
     def battery(self, role: str) -> Battery:
         """The standard and the enriched slice of a role's text."""
-        sizes = self.scale.standard, self.scale.enriched
-        return self.memo(("battery", role), lambda: battery(self.labels(role), *sizes))
+        return self.text(role).battery
 
     # -- single runs ---------------------------------------------------------------------------------------
 
@@ -169,6 +215,9 @@ class Bench:
         """Bits of every target of the battery under a run's best weights."""
 
         def measure() -> NDArray[np.float32]:
+            kept = stored_losses(run, self.battery(role))
+            if kept is not None:
+                return kept
             device = choose_device(self.device)
             return run_losses(run, self.corpus(role), self.battery(role), device=device, cache=self.cache)
 
@@ -178,8 +227,31 @@ class Bench:
         return self.memo(("model", run.folder), lambda: run.load_model("best"))
 
     def reading(self, run: Run) -> KernelReading:
-        """The kernel of a run's best weights."""
-        return self.memo(("kernel", run.folder), lambda: read_kernel(self.model(run), run.name))
+        """The kernel of a run's best weights, from them or from what was kept of that epoch."""
+
+        def measure() -> KernelReading:
+            if weights_hash(run.folder) is not None:
+                return read_kernel(self.model(run), run.name)
+            best = best_epoch(run).epoch
+            kept = next((model for epoch, model in run.kernels() if epoch == best), None)
+            if kept is None:
+                raise NotRun(f"{run.name} has neither weights nor the kernel of its best epoch, {best}")
+            return read_kernel(kept, run.name)
+
+        return self.memo(("kernel", run.folder), measure)
+
+    def history(self, run: Run) -> list[KernelReading]:
+        """The kernel at the start, after every epoch that was kept, and as trained."""
+        return self.memo(("history", run.folder), lambda: through_training(run, self.reading(run)))
+
+    def finding(self, run: Run, name: str, kind: type[Finding], measure: Callable[[], Finding]) -> Finding:
+        """What was measured on a run's best weights: as it was kept beside it, else measured now."""
+
+        def make() -> Finding:
+            kept = stored_finding(run, name, kind)
+            return measure() if kept is None else kept
+
+        return self.memo((name, run.folder), make)
 
     # -- copy depth ----------------------------------------------------------------------------------------
 
@@ -189,6 +261,7 @@ class Bench:
         return self.memo(
             ("reference", role),
             lambda: np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0),
+            of_runs=True,
         )
 
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
@@ -207,7 +280,7 @@ class Bench:
             runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
             return self.against(role, runs, self.reference(role))
 
-        return self.memo(("margins", role), measure)
+        return self.memo(("margins", role), measure, of_runs=True)
 
     def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
         """The row of one run and bin."""
@@ -230,6 +303,7 @@ class Bench:
                 self.battery(role),
                 resamples=self.scale.position_resamples,
             ),
+            of_runs=True,
         )
 
 

@@ -115,30 +115,36 @@ def archive(
     *,
     name: str | None = None,
     results: Path = Path("results"),
+    weights: bool = False,
     resume_state: bool = False,
-    losses: bool = False,
+    measure: bool = False,
     device: str = "auto",
 ) -> None:
-    """Copy what is worth keeping of a run into results/, where `fsn reproduce` finds it.
+    """Copy what is worth keeping of a run into results/, where `fsn reproduce` finds it: about a megabyte.
 
     For example:
-      fsn archive runs/fsn-seed0
-      fsn archive runs/fsn-seed0 --name fsn-1m-enwik8-seed0 --losses
+      fsn archive runs/fsn-seed0 --measure
+      fsn archive runs/fsn-seed0 --name fsn-1m-enwik8-seed0 --measure --weights
 
     Args:
         run: The run folder.
         name: The name in results/; by default the folder's own.
         results: The folder of archived runs.
+        weights: Keep the weights of the best epoch too (4 MB at one million parameters).
         resume_state: Keep the checkpoint too, so that the run can be taken further.
-        losses: Measure the loss of every copy-depth target and keep it, so that tables need no GPU.
-        device: Where losses are measured: auto, cpu, cuda.
+        measure: Measure what the page shows of the weights (losses by copy depth, states, attention) and keep it,
+            so that it needs neither weights nor a GPU.
+        device: Where that is measured: auto, cpu, cuda.
     """
-    from .archive import add_losses, archive_run
+    from .archive import add_measurements, archive_run
 
-    target = archive_run(run, results, name, resume_state)
+    target = archive_run(run, results, name, resume_state, weights)
     print(f"archived: {target}")
-    if losses and not add_losses(target, device=device):
-        print("no token losses: this run's text or window length has no copy-depth table")
+    if measure:
+        written = add_measurements(target, run, device=device)
+        print(
+            f"measured: {', '.join(written) or 'nothing, no table shows a run of this text and window length'}"
+        )
 
 
 # -- inside ------------------------------------------------------------------------------------------------
@@ -254,7 +260,7 @@ def show_claims(judged: Sequence[tuple[Claim, Verdict]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    colours = {"holds": "green", "fails": "red"}
+    colours = {"holds": "green", "fails": "red", "holds so far": "green", "fails so far": "red"}
     view = Table("verdict", "the paper says", "evidence")
     for claim, verdict in judged:
         shown = f"[{colours.get(verdict.state, 'dim')}]{verdict.state}[/]"

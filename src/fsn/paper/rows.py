@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..measure import SeedSummary, Table
 from .bench import Bench, NotRun
-from .runs import Need
+from .runs import Need, kernels_of, precisions_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,6 +107,7 @@ COMPUTED = "computed"
 MEASURED = "measured"
 PARTIAL = "fewer seeds"
 MISSING = "missing"
+OTHER_WEIGHTS = "the run went on, and its best weights are of a later epoch than those asked for"
 
 COLUMNS = (
     *("group", "quantity", "paper", "paper_std", "ours", "ours_std"),
@@ -186,10 +187,15 @@ def grouped(group: str, rows: Iterable[Row]) -> list[Row]:
 
 def levels(bench: Bench, role: str, rows: Iterable[Row]) -> list[Row]:
     """Levels of loss, or counts, on the text of a role: no differences where that is not the paper's text."""
-    if not bench.library.stands_in(role):
+    said = bench.stand_in([role])
+    if not said:
         return list(rows)
-    said = f"on {bench.library.corpus_name(role)}"
-    return [dataclasses.replace(row, comparable=False, remark=joined(said, row.remark)) for row in rows]
+    return [
+        dataclasses.replace(
+            row, comparable=False, remark=row.remark if said in row.remark else joined(row.remark, said)
+        )
+        for row in rows
+    ]
 
 
 def joined(*parts: str) -> str:
@@ -220,17 +226,21 @@ def compare(
     groups = [list(bench.by_seed(need).values()) for need in needs]
     asked = [len(bench.scale.seeds(need)) for need in needs]
     seeds = " × ".join(f"{len(group)}/{count}" for group, count in zip(groups, asked, strict=True))
+    text = bench.stand_in({need.role for need in needs})
     if len(groups) > 2:
         seeds = f"{sum(map(len, groups))}/{sum(asked)} runs"
     if not all(groups) or (whole and not standing.complete):
-        return Row(quantity, paper, None, None, seeds, MISSING, form, standing.absent())
+        return Row(quantity, paper, None, None, seeds, MISSING, form, standing.absent() or OTHER_WEIGHTS)
     try:
         if timed:
             bench.same_setting(*groups)
+            remark = joined(remark, kernels_of(run for group in groups for run in group))
         found = measure(*groups)
     except UserError as error:
         return Row(quantity, paper, None, None, seeds, MISSING, form, str(error))
-    return _row(quantity, paper, found, seeds, MEASURED if standing.complete else PARTIAL, form, remark)
+    text = joined(text, precisions_of(run for group in groups for run in group))
+    state = MEASURED if all(len(group) == n for group, n in zip(groups, asked, strict=True)) else PARTIAL
+    return _row(quantity, paper, found, seeds, state, form, joined(remark, text))
 
 
 def compute(
@@ -317,20 +327,29 @@ def item(name: str, title: str, where: str, *needs: Need) -> Callable[[Callable[
 
 # -- claims ------------------------------------------------------------------------------------------------
 
-HOLDS, FAILS, NOT_RUN = "holds", "fails", "not run yet"
+HOLDS, FAILS = "holds", "fails"
+HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "fails so far"
+NO_CASE, NOT_RUN = "no such case", "not run yet"
+STATES = (HOLDS, FAILS, HOLDS_SO_FAR, FAILS_SO_FAR, NO_CASE, NOT_RUN)
 
 Found = tuple[bool, str]
 """Whether a sentence is true of the runs, and the numbers that show it."""
+
+
+class NoCase(UserError):
+    """A sentence about something that did not happen in our runs, such as a seed that fails."""
 
 
 @dataclass(frozen=True)
 class Claim:
     """One sentence of the paper that runs can confirm or refute.
 
-    ``check`` says whether it is true of the runs, and the numbers that show it. ``cites`` are the macros, and
-    further places of ``values.json``, that the sentence prints. ``every`` marks a sentence about every seed
-    or every epoch: one counterexample refutes it, however few runs there are. Other sentences are judged when
-    all their runs are there. ``conditional`` ones speak of something that may not happen in our runs.
+    ``check`` says whether it is true of the runs, and the numbers that show it. ``cites`` are the macros, or
+    other places of ``values.json``, that the sentence prints. ``every`` marks a sentence about every seed or
+    every epoch: one counterexample refutes it, however few runs there are. Other sentences are judged when
+    all their runs are there, and before that with a "so far". ``early`` is the number of epochs from which on
+    a run says something although the paper's has more. ``speed`` marks what the paper says of its own
+    implementation, which is not ours.
     """
 
     name: str
@@ -340,7 +359,8 @@ class Claim:
     check: Callable[[Bench], Found]
     cites: str | tuple[Path, ...] = ()
     every: bool = False
-    conditional: bool = False
+    early: int = 0
+    speed: bool = False
 
     @property
     def places(self) -> tuple[Path, ...]:
@@ -352,7 +372,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``holds``, ``fails`` or ``not run yet``, and what was measured."""
+    """One of ``STATES``, and what was measured."""
 
     state: str
     evidence: str
@@ -364,25 +384,40 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     count = f"{standing.total} run{'s' if standing.total != 1 else ''}"
     if claim.needs and not standing.there and not standing.begun:
         return Verdict(NOT_RUN, f"needs {count}")
-    try:
-        true, evidence = claim.check(bench)
-    except NotRun as reason:
-        return Verdict(NOT_RUN, str(reason))
-    except UserError as reason:
-        return Verdict(NOT_RUN, f"cannot be judged: {reason}")
+    text = bench.stand_in({need.role for need in claim.needs})
+    views = [bench, bench.from_epoch(claim.early)] if claim.early else [bench]
+    for view in views:
+        try:
+            true, evidence = claim.check(view)
+            break
+        except NotRun as reason:
+            verdict = Verdict(NOT_RUN, str(reason))
+        except NoCase as reason:
+            return Verdict(NO_CASE if standing.complete else NOT_RUN, joined(str(reason), text))
+        except UserError as reason:
+            return Verdict(NOT_RUN, f"cannot be judged: {reason}")
+    else:
+        return verdict
+    evidence = joined(evidence, text)
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)
-    if claim.every and not true:
+    if claim.every and not true and view is bench:
         return Verdict(FAILS, evidence)
-    so_far = "holds so far" if true else "does not hold so far"
-    return Verdict(NOT_RUN, f"{so_far}, with {len(standing.there)} of {count}: {evidence}")
+    in_hand = joined(f"{len(standing.there)} of {count} there", standing.begun_words())
+    return Verdict(HOLDS_SO_FAR if true else FAILS_SO_FAR, f"{evidence} ({in_hand})")
 
 
 def claims_table(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper") -> Table:
     """One row per claim; ``scale`` says what the verdicts are worth."""
-    columns = ("claim", "where", "the paper says", "verdict", "evidence", "scale")
-    cells = [(c.name, c.where, c.says, v.state, v.evidence, scale) for c, v in judged]
-    return Table(columns, [dict(zip(columns, line, strict=True)) for line in cells])
+    columns = ("claim", "where", "the paper says", "about", "verdict", "evidence", "scale")
+    rows = [
+        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, scale)
+        for c, v in judged
+    ]
+    return Table(columns, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+ABOUT_SPEED = "the paper's own implementation; ours is another"
 
 
 # -- numbers in evidence -----------------------------------------------------------------------------------

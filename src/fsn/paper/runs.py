@@ -21,7 +21,7 @@ from .. import data
 from ..data import Corpus, enwik8
 from ..data.cache import cache_folder
 from ..errors import UserError
-from ..measure import check_metrics, diverged_at, finished_epochs
+from ..measure import best_epoch, check_metrics, diverged_at, finished_epochs
 from ..models import Config, preset
 from ..train import Recipe, Run, load_run
 from ..train.sweep import Job
@@ -34,8 +34,9 @@ ROOTS = (Path("runs"), Path("results"))
 class Need:
     """Runs of one model that differ in their seeds alone.
 
-    A run with more epochs than asked serves too, since the learning rate is constant, unless ``exact``: then
-    the best weights must be those of a run of just this many epochs.
+    A run with more epochs than asked serves too, since the learning rate is constant. Where its ``weights``
+    are read, they must be those of the best of just these epochs: a run that went on and got better is then
+    no longer this one.
     """
 
     family: str
@@ -45,7 +46,7 @@ class Need:
     role: str = "text"
     length: int = 256
     overrides: tuple[tuple[str, Any], ...] = ()
-    exact: bool = False
+    weights: bool = False
 
     def seed(self, *seeds: int) -> Need:
         """The same with these seeds."""
@@ -54,6 +55,11 @@ class Need:
     def after(self, epochs: int) -> Need:
         """The same, needed for this many epochs."""
         return replace(self, epochs=epochs)
+
+    @property
+    def best(self) -> Need:
+        """The same, for the weights of its best epoch."""
+        return replace(self, weights=True)
 
     @property
     def plain(self) -> tuple[str, str, str, int]:
@@ -96,9 +102,9 @@ NO_PHASES = Need("fsn-nophase", THREE)
 KURAMOTO = Need("kuramoto", THREE, epochs=50)
 MEAN_FIELD = Need("fsn-mf", THREE)
 WINDING = Need("fsn-mf-winding", THREE)
-LEAN = Need("fsn-lean", (0,), epochs=11, exact=True)
-DROPOUT = Need("fsn", (0,), epochs=10, overrides=(("dropout", 0.1),))
-"""The paper's dropout in our default model: it moves the margins by copy depth, and ten epochs show how."""
+LEAN = Need("fsn-lean", (0,), epochs=11)
+DROPOUT = Need("fsn", (0,), overrides=(("dropout", 0.1),))
+"""The paper's dropout in our default model: it moves the margins by copy depth."""
 NO_DROPOUT = Need("transformer", (0,), overrides=(("dropout", 0),))
 """The transformer without dropout: the recipe the paper may have run."""
 KV_SHIFT = Need("transformer-kvshift", THREE)
@@ -227,6 +233,25 @@ def setting_of(run: Run) -> str:
     return f"{device_of(run)}, {recipe.get('precision')}, {engine}"
 
 
+def validated_in(run: Run) -> str:
+    """The precision of a run's validation: float32 since it is written down, before that the training's."""
+    logged = {row.get("valid_precision") for row in finished_epochs(run)}
+    return "fp32" if logged == {"fp32"} else str(run.config["recipe"].get("precision"))
+
+
+def precisions_of(runs: Iterable[Run]) -> str:
+    """That runs were validated in several precisions, in words, where it is so."""
+    found = sorted({validated_in(run) for run in runs})
+    return f"validated in {' and '.join(found)}" if len(found) > 1 else ""
+
+
+def kernels_of(runs: Iterable[Run]) -> str:
+    """Which commits the runs of our own kernels are of, in words, where these are several."""
+    ours = [run for run in runs if run.config["model"].get("kind") != "transformer"]
+    commits = sorted({str(run.environment.get("commit") or "unknown")[:7] for run in ours})
+    return f"kernels of commits {', '.join(commits)}" if len(commits) > 1 else ""
+
+
 def folders_below(root: Path) -> list[Path]:
     """Every folder with a config.yaml at or below ``root``; what lies inside a run folder is its own."""
     found: list[Path] = []
@@ -248,6 +273,7 @@ class Library:
     notes: list[str] = field(default_factory=list)
     corpus: dict[str, str] = field(default_factory=dict)
     """The corpus that serves in each role."""
+    roots: tuple[Path, ...] = ()
     _role: dict[Path, str] = field(default_factory=dict)
 
     @classmethod
@@ -258,7 +284,7 @@ class Library:
         prefer: Mapping[str, str] | None = None,
     ) -> Library:
         """Read every run folder below ``roots``; ``prefer`` names the corpus of a role where several serve."""
-        library = cls(scale, corpus=dict(prefer or {}))
+        library = cls(scale, corpus=dict(prefer or {}), roots=tuple(map(Path, roots)))
         candidates: dict[str, list[Run]] = {}
         for folder in (folder for root in roots for folder in folders_below(Path(root))):
             try:
@@ -334,11 +360,13 @@ class Library:
         if run.recipe.seed != seed or self._role[run.folder] != need.role:
             return False
         wanted = self.scale.recipe(need, seed)
-        if need.exact and run.recipe.epochs != wanted.epochs:
-            return False
         if any(getattr(run.recipe, name) != getattr(wanted, name) for name in SAME_RECIPE):
             return False
         return bool(run.model_config == self.scale.config(need, run.model_config.vocab_size))
+
+    def serves(self, run: Run, needs: Iterable[Need]) -> bool:
+        """Whether a run is one of some needs, however far it got."""
+        return any(self._is(run, need, seed) for need in needs for seed in self.scale.seeds(need))
 
     def find(self, need: Need, seed: int) -> Run | None:
         """The best run for one seed, whether or not it has got far enough."""
@@ -348,6 +376,8 @@ class Library:
         """A run that has the epochs asked for, or that diverged on the way there."""
         wanted = self.scale.epochs(need.epochs)
         for run in self.matching(need, seed):
+            if need.weights and epochs_of(run) > wanted and best_epoch(run).epoch > wanted:
+                continue
             if epochs_of(run) >= wanted or diverged_at(run) is not None:
                 return run
         return None
@@ -362,7 +392,7 @@ class Library:
         wanted: dict[Need, int] = {}
         for need in needs:
             for seed in self.scale.seeds(need):
-                key = replace(need, seeds=(seed,), epochs=need.epochs if need.exact else 0)
+                key = replace(need, seeds=(seed,), epochs=0, weights=False)
                 wanted[key] = max(wanted.get(key, 0), need.epochs)
         standing = Standing(self)
         for key, epochs in wanted.items():
@@ -400,12 +430,20 @@ class Standing:
         absent = [(need, f" (has {epochs_of(run)})") for need, run in self.begun]
         absent += [(need, "") for need in self.missing]
         for need, have in absent:
-            shown = replace(need, seeds=(), exact=False).after(scale.epochs(need.epochs))
+            shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
             groups.setdefault((shown, have), []).extend(need.seeds)
         return "; ".join(
             need.words(self.library.corpus_name(need.role), scale.length(need.length), seeds) + have
             for (need, have), seeds in groups.items()
         )
+
+    def begun_words(self) -> str:
+        """How far those are that were begun."""
+        shown = [
+            f"{run.name} has {epochs_of(run)} of {self.library.scale.epochs(need.epochs)} epochs"
+            for need, run in self.begun
+        ]
+        return ", ".join(shown)
 
     def jobs(self, runs: Path) -> list[Job]:
         """What must be trained, as runs of a sweep: those begun in ``runs`` go on there."""
@@ -430,7 +468,6 @@ def job_of(need: Need, library: Library, runs: Path) -> Job:
     recipe = scale.recipe(need, need.seeds[0])
     parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
     parts += [f"length{recipe.length}"] if need.length != 256 else []
-    parts += [f"{recipe.epochs}epochs"] if need.exact else []
     name = "-".join([*parts, f"seed{recipe.seed}"])
     return Job(name, need.preset, corpus, runs / name, recipe, scale.overrides(need))
 

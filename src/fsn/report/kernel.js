@@ -63,7 +63,8 @@ const Kernel = (() => {
       kernel = named.find(([each]) => each === name)[1];
       get("layer").max = kernel.layers;
       get("layer").value = get("angle").value = 1;
-      get("training").max = get("training").value = kernel.steps.length - 1;
+      get("training").max = kernel.steps.length - 1;  // before the value, which may not exceed it
+      get("training").value = kernel.steps.length - 1;
       get("layer").closest("label").hidden = kernel.layers < 2;
       get("training").closest("label").hidden = kernel.steps.length < 2;
       get("harmonics").innerHTML = Array.from({ length: kernel.harmonics }, (_, i) => `<label><input type="checkbox" data-harmonic="${i + 1}" checked> n = ${i + 1}</label>`).join("");

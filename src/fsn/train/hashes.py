@@ -30,6 +30,7 @@ KEPT = (
     "DONE",
     "kernel/*.safetensors",
     "*.npz",
+    "measured.json",
 )
 """The files of a run folder that are checked. (Checkpoints in last/ carry their own hashes.)"""
 Entry = tuple[int, str]

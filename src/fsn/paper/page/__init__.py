@@ -8,15 +8,24 @@ from pathlib import Path
 
 from ...measure import Table
 from ...report import asset, escape, page, table
-from ..rows import FAILS, HOLDS, MISSING, NOT_RUN, Item, Result, Row, source
-from ..writing import WORDS, Report, groups, runs_table, summary, verdict_heading
+from ..rows import MISSING, SHOWN, STATES, Item, Result, Row, source
+from ..writing import (
+    MISSING_RUNS,
+    WORDS,
+    Report,
+    claim_words,
+    groups,
+    runs_table,
+    summary,
+    verdict_heading,
+)
 
 PACKAGE = "fsn.paper.page"
 LONG_ITEM, LONG_GROUP = 40, 8
 """Groups of more rows than this are folded in items of more rows than that."""
 
-HEADINGS = ("", "paper", "ours", "difference", "seeds", "remark")
-KINDS = {HOLDS: "holds", FAILS: "fails", NOT_RUN: "open"}
+HEADINGS = ("", *SHOWN[1:])
+KINDS = {state: state.replace(" ", "-") for state in STATES}
 
 
 def build_page(report: Report, pictures: Path) -> str:
@@ -51,7 +60,8 @@ def _top(report: Report) -> str:
     return (
         '<header class="top"><p class="eyebrow">Reproduction</p>'
         "<h1>The paper beside what was measured</h1>"
-        f'<p class="lede">{escape(summary(report))} What has no run is shown as missing.</p>'
+        f'<p class="lede">{escape(summary(report))}</p>'
+        '<p class="controls"><label><input type="checkbox" id="show-missing"> show what is missing</label></p>'
         f'{banner}<p class="note">The paper: {escape(source())}.</p>{notes}'
         f'<nav><ol class="contents"><li><a href="#claims">Claims</a></li>{contents}</ol></nav></header>'
     )
@@ -63,7 +73,7 @@ def _claims(report: Report) -> str:
         kind = KINDS[verdict.state]
         lines.append(
             f'<tr data-verdict="{kind}"><td>{pill(kind, verdict.state)}</td>'
-            f'<td>{escape(one.says)} <span class="where">{escape(one.where)}</span></td>'
+            f'<td>{escape(claim_words(one))} <span class="where">{escape(one.where)}</span></td>'
             f"<td>{escape(verdict.evidence)}</td></tr>"
         )
     return (
@@ -94,7 +104,8 @@ def _item(item: Item, result: Result, pictures: Path) -> str:
         )
     if "kernel" in result.live:
         parts.append(asset(PACKAGE, "kernel.html"))
-    parts.append(f'<div class="card">{_grouped(result.rows)}</div>')
+    none = " missing" if result.state == "missing" else ""
+    parts.append(f'<div class="card{none}">{_grouped(result.rows)}</div>')
     for title, extra in result.tables:
         parts.append(f'<details class="extra"><summary>{escape(title)}</summary>{_plain(extra)}</details>')
     parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes]
@@ -117,7 +128,8 @@ def _grouped(rows: Sequence[Row]) -> str:
             close()
             known = sum(row.ours is not None for row in some)
             label = f"{escape(group)} <small>{known} of {len(some)} rows</small>"
-            parts.append(f"<details><summary>{label}</summary>{_rows([('', some)])}</details>")
+            hidden = "" if known else ' class="missing"'
+            parts.append(f"<details{hidden}><summary>{label}</summary>{_rows([('', some)])}</details>")
         else:
             open_groups.append((group, some))
     close()
@@ -128,16 +140,23 @@ def _rows(found: Sequence[tuple[str, Sequence[Row]]]) -> str:
     lines = []
     for group, rows in found:
         if group:
-            lines.append(
-                f'<tr class="group"><th scope="rowgroup" colspan="{len(HEADINGS)}">{escape(group)}</th></tr>'
-            )
+            kind = "group" if any(row.state != MISSING for row in rows) else "group missing"
+            span = f'<th scope="rowgroup" colspan="{len(HEADINGS)}">{escape(group)}</th>'
+            lines.append(f'<tr class="{kind}">{span}</tr>')
         for row in rows:
             quantity, paper, ours, difference, seeds, remark = map(escape, row.cells)
             shown = pill("missing", "missing") if row.state == MISSING else ours
-            values = "".join(f"<td>{cell}</td>" for cell in (paper, shown, difference, seeds))
-            lines.append(f'<tr><th scope="row">{quantity}</th>{values}<td class="remark">{remark}</td></tr>')
-    top = "".join(f'<th scope="col">{heading}</th>' for heading in HEADINGS)
-    return f'<div class="scroll rows"><table><thead><tr>{top}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+            kind = ' class="missing"' if row.state == MISSING else ""
+            values = f'<td>{paper}</td><td class="ours">{shown}</td><td>{difference}</td><td>{seeds}</td>'
+            lines.append(
+                f'<tr{kind}><th scope="row">{quantity}</th>{values}<td class="remark">{remark}</td></tr>'
+            )
+    top = "".join(
+        f'<th scope="col"{" class=ours" if heading == "ours" else ""}>{heading}</th>' for heading in HEADINGS
+    )
+    none = all(row.state == MISSING for _, rows in found for row in rows)
+    body = f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="scroll rows{" missing" if none else ""}">{body}</div>'
 
 
 def _plain(found: Table) -> str:
@@ -147,6 +166,12 @@ def _plain(found: Table) -> str:
 
 def _end(report: Report) -> str:
     parts = []
+    if report.missing:
+        runs = "".join(f"<li>{escape(words)}</li>" for words in report.missing)
+        said = escape(MISSING_RUNS).replace("`", "")
+        parts.append(
+            f'<section id="missing-runs"><h2>Missing runs</h2><p>{said}</p><ul>{runs}</ul></section>'
+        )
     if report.runs:
         used = _plain(runs_table(report.runs))
         parts.append(f'<section id="runs"><h2>Runs used</h2><div class="card">{used}</div></section>')

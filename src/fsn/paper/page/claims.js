@@ -1,12 +1,17 @@
-// Which claims are shown: all of them, or those of one verdict.
+// Which claims are shown: those with a verdict, all, or those of one verdict. And whether what is missing is shown.
 (() => {
   const rows = [...document.querySelectorAll("table.claims tbody tr")], shown = document.getElementById("claims-count");
-  const count = (kind) => rows.filter((row) => kind === "all" || row.dataset.verdict === kind).length;
+  const fits = (row, kind) => kind === "all" || (kind === "judged" ? row.dataset.verdict !== "not-run-yet" : row.dataset.verdict === kind);
+  const count = (kind) => rows.filter((row) => fits(row, kind)).length;
   function show(kind) {
-    for (const row of rows) row.hidden = kind !== "all" && row.dataset.verdict !== kind;
+    for (const row of rows) row.hidden = !fits(row, kind);
     shown.textContent = `${count(kind)} of ${rows.length}`;
   }
-  const options = [["all", "all"], ["holds", "holds"], ["fails", "fails"], ["open", "not run yet"]].map(([kind, word]) => [kind, `${word} (${count(kind)})`]);
-  Charts.choice(document.getElementById("claims-filter"), options, "all", show);
-  show("all");
+  const words = ["holds", "fails", "holds so far", "fails so far", "no such case", "not run yet"];
+  const kinds = [["judged", "with a verdict"], ...words.map((word) => [word.replaceAll(" ", "-"), word]), ["all", "all"]];
+  const options = kinds.map(([kind, word]) => [kind, `${word} (${count(kind)})`]);
+  Charts.choice(document.getElementById("claims-filter"), options, "judged", show);
+  show("judged");
+  const box = document.getElementById("show-missing");
+  box.addEventListener("input", () => document.body.classList.toggle("all-rows", box.checked));
 })();

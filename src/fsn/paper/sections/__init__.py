@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ...errors import UserError
+from ...train import Run
+from ..bench import Bench
 from ..rows import Claim, Item
-from ..runs import Need
+from ..runs import FSN, FSN_CONVERGED, Need
 from . import beyond, code, copy_depth, kernel, main, parts, scale
 
 ITEMS: tuple[Item, ...] = (
@@ -63,3 +68,12 @@ def needs_of(item: str | None = None) -> list[Need]:
     if item == "claims":
         return claims
     return list(item_named(item).needs) if item else [need for one in ITEMS for need in one.needs] + claims
+
+
+FINDINGS: dict[str, tuple[Callable[[Bench, Run], Any], tuple[Need, ...]]] = {
+    "gates": (kernel.gate_table, (FSN_CONVERGED,)),
+    "states": (kernel.states_of, tuple(kernel.STATES.values())),
+    "looks": (beyond.looks_of, tuple(beyond.LOOKING.values())),
+    "lesions": (beyond.lesions, (FSN.seed(0),)),
+}
+"""What is measured on the weights of single runs, and of which runs the page shows it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ...measure import (
     seed_summary,
     stacked,
 )
+from ...measure.losses import FILE
 from ...train import Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell
@@ -45,7 +46,7 @@ from ..runs import (
     Need,
     epochs_of,
 )
-from .copy_depth import cite_margin, interval
+from .copy_depth import cite_margin, intervals
 
 # -- what has been trained so far --------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
     """The seed-0 runs of a model, by the epoch of the weights they kept: their best."""
     found: dict[int, Run] = {}
     for run in b.library.matching(need, 0):
-        if epochs_of(run) and (run.folder / "best.safetensors").is_file():
+        if epochs_of(run) and any((run.folder / name).is_file() for name in ("best.safetensors", FILE)):
             found.setdefault(best_epoch(run).epoch, run)
     return found
 
@@ -210,7 +211,7 @@ def depth_so_far(b: Bench) -> Result:
         return missing(str(reason))
     rows = []
     for line in table.rows:
-        remark = f"95 % {interval(line['low'], line['high'])}, {line['tokens']:,} targets"
+        remark = f"{intervals(line)}, {line['tokens']:,} targets"
         title = f"{line['run']}, depth {line['bin']}"
         rows.append(Row(title, None, line["margin"], None, "1", form="+.4f", remark=remark))
     every = {"transformer": reference, **models}
@@ -245,7 +246,11 @@ class Pair:
 
 DROPOUT_FSN = Pair("FSN", FSN.seed(0), DROPOUT, "FSN", "dropout")
 DROPOUT_KURAMOTO = Pair(
-    "Kuramoto attention", KURAMOTO.seed(0).after(30), KURAMOTO_DROPOUT, "Base layer", "dropout-kuramoto"
+    "Kuramoto attention",
+    KURAMOTO.seed(0).after(30),
+    KURAMOTO_DROPOUT,
+    "Base layer",
+    "dropout-kuramoto",
 )
 PAIRS = (DROPOUT_FSN, DROPOUT_KURAMOTO)
 
@@ -293,12 +298,12 @@ def dropout(b: Bench) -> Result:
                     *_: list[Run], pair: Pair = pair, model: str = model, name: str = name
                 ) -> Measurement:
                     one = cell(dropout_margins(b, pair), model, name)
-                    ends = f"95 % {interval(one['low'], one['high'])}"
-                    return one["margin"], f"{ends}, {one['loss']:.4f} bits per target"
+                    return one["margin"], f"{intervals(one)}, {one['loss']:.4f} bits per target"
 
                 title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair.paper}, mean", name)
                 found = compare(b, title, paper, [need, TRANSFORMER.seed(0)], measure, "+.4f")
-                rows += grouped(f"{model}, best of {b.epoch(need.epochs)} epochs", [found])
+                there = [epochs_of(run) for run in b.by_seed(need).values()] or [b.epoch(need.epochs)]
+                rows += grouped(f"{model}, best of {there[0]} epochs", [found])
         result.rows += rows
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
@@ -324,15 +329,13 @@ SHALLOW, DEEP = ("0–1",), ("16–23", "24–32")
 
 def lesions(b: Bench, run: Run) -> Table:
     """The lesion table of a run's best weights, on a sample of the copy-depth battery."""
-    return b.memo(
-        ("lesions", run.folder),
-        lambda: lesion_table(
-            run.load_model("best"),  # its own copy: it may move to another device
-            b.corpus("text").valid,
-            b.battery("text").sample(),
-            device=choose_device(b.device),
-        ),
-    )
+
+    def measure() -> Table:
+        model = run.load_model("best")  # its own copy: it may move to another device
+        device = choose_device(b.device)
+        return lesion_table(model, b.corpus("text").valid, b.battery("text").sample(), device=device)
+
+    return b.finding(run, "lesions", Table, measure)
 
 
 def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float:
@@ -390,15 +393,18 @@ LOOKING: dict[str, Need] = {
 }
 
 
-def seen(b: Bench, name: str) -> Looks:
-    """What one model's best weights do with passages of the validation split."""
-    run = b.run(LOOKING[name])
+def looks_of(b: Bench, run: Run) -> Looks:
+    """What a run's best weights do with passages of the validation split."""
 
     def measure() -> Looks:
         windows, period = repeated(b.corpus("text").valid, b.scale.length(256))
-        return look(b.model(run), windows, period, name)
+        return look(b.model(run), windows, period, run.name)
 
-    return b.memo(("looks", name), measure)
+    return b.finding(run, "looks", Looks, measure)
+
+
+def seen(b: Bench, name: str) -> Looks:
+    return replace(looks_of(b, b.run(LOOKING[name])), name=name)
 
 
 @item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))

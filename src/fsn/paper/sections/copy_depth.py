@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from ..rows import (
     Claim,
     Found,
     Measurement,
+    NoCase,
     Picture,
     Result,
     Row,
@@ -38,6 +39,7 @@ from ..rows import (
     compute,
     grouped,
     item,
+    joined,
     levels,
     listed,
     macro,
@@ -45,6 +47,7 @@ from ..rows import (
 )
 from ..runs import (
     CODE_FSN,
+    CODE_NO_PHASES,
     CODE_TRANSFORMER,
     FSN_CONVERGED,
     KURAMOTO,
@@ -70,6 +73,12 @@ def interval(low: float, high: float) -> str:
     return f"[{low:+.4f}, {high:+.4f}]".replace("-", "−")
 
 
+def intervals(found: Mapping[str, float]) -> str:
+    """Both intervals of a row of margins: windows drawn again, and blocks of eight neighbouring windows."""
+    blocks = interval(found["block_low"], found["block_high"])
+    return f"95 % {interval(found['low'], found['high'])}, in blocks {blocks}"
+
+
 def cite_margin(role: str, label: str, name: str) -> Cited:
     """The paper's margin of one row and bin."""
     return cite(SECTION[role], "margins", label, plain(name), "margin")
@@ -90,7 +99,7 @@ def count_rows(b: Bench, role: str) -> list[Row]:
         for i, name in enumerate(BIN_NAMES)
     ]
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
-    rows.append(compute(title, share, lambda: 100 * b.labels(role).share(24), ".2f"))
+    rows.append(compute(title, share, lambda: 100 * b.text(role).deep_share, ".2f"))
     return grouped("Targets", levels(b, role, rows))
 
 
@@ -104,8 +113,7 @@ def margin_rows(b: Bench, role: str, family: str, need: Need) -> list[Row]:
 
         def measure(*_: list[Run], label: str = label, name: str = name, low=low, high=high) -> Measurement:  # type: ignore[no-untyped-def]
             found = b.cell(role, label, name)
-            ends = interval(found["low"], found["high"])
-            return found["margin"], f"95 % {ends}, paper {interval(low.value, high.value)}"
+            return found["margin"], f"{intervals(found)}, paper {interval(low.value, high.value)}"
 
         paper = cite_margin(role, label, name).also(*low.sources, *high.sources)
         pair = [need.seed(seed), REFERENCES[role]]
@@ -276,7 +284,7 @@ def distance(b: Bench) -> Result:
 
     def table() -> Table:
         return depth_distance_table(
-            [b.losses(run, "text") for run in b.runs(FSN_CONVERGED)],
+            [b.losses(run, "text") for run in b.runs(FSN_CONVERGED.best)],
             b.reference("text"),
             b.battery("text"),
             resamples=b.scale.cluster_resamples,
@@ -315,11 +323,11 @@ def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]
     """Margin of the lean checkpoint in the earlier binning (0 and 1–3 in place of 0–1 and 2–3)."""
 
     def measure() -> Table:
-        losses = {"lean": b.losses(b.run(LEAN), "text")}
+        losses = {"lean": b.losses(b.run(LEAN.best), "text")}
         resamples = b.scale.cluster_resamples
         return margin_table(losses, b.reference("text"), b.battery("text"), EARLY_BINS, slices, resamples)
 
-    return dict(b.memo(("early", slices), measure).where(bin=name).rows[0])
+    return dict(b.memo(("early", slices), measure, of_runs=True).where(bin=name).rows[0])
 
 
 @item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)
@@ -340,8 +348,7 @@ def early_transfer(b: Bench) -> Result:
 
             def measure(*_: list[Run], name: str = name, slices: str = slices) -> Measurement:
                 found = early_margin(b, name, slices)
-                ends = interval(found["low"], found["high"])
-                return found["margin"], f"95 % {ends}, {found['tokens']:,} targets"
+                return found["margin"], f"{intervals(found)}, {found['tokens']:,} targets"
 
             title = f"depth {name}, {words}"
             rows.append(compare(b, title, paper, [LEAN, REFERENCE], measure, "+.4f"))
@@ -352,7 +359,7 @@ def early_transfer(b: Bench) -> Result:
 # -- claims on text ----------------------------------------------------------------------------------------
 
 Cell = tuple[str, str, float, bool]
-"""Run, bin, margin, and whether its interval lies below zero."""
+"""Run, bin, margin, and whether the wider of its intervals lies below zero."""
 
 
 def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[Cell]:
@@ -362,7 +369,7 @@ def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[C
     for run, name in itertools.product(b.seed_names(role, family), names):
         one = b.cell(role, run, name)
         if math.isfinite(one["margin"]):
-            found.append((run, name, one["margin"], one["high"] < 0))
+            found.append((run, name, one["margin"], max(one["high"], one["block_high"]) < 0))
     return found
 
 
@@ -431,13 +438,15 @@ def reverses_deficit(b: Bench) -> Found:
 
 
 def spread_in_the_middle(b: Bench) -> Found:
+    b.every(FAMILIES["text"]["FSN"])
     spans = [b.seed_margins("text", "FSN", name).range for name in ("4–7", "8–15", PEAK)]
     return max(spans[:2]) < spans[2], f"ranges {listed(spans)}"
 
 
 def widest_spread(b: Bench) -> Found:
     widest = {}
-    for family in FAMILIES["text"]:
+    for family, need in FAMILIES["text"].items():
+        b.every(need)
         spans = {name: b.seed_margins("text", family, name).range for name in BIN_NAMES}
         widest[family] = max(spans, key=lambda name: spans[name] if math.isfinite(spans[name]) else -1.0)
     shown = ", ".join(f"{family}: {name}" for family, name in widest.items())
@@ -456,10 +465,28 @@ def advantage_is_deep(b: Bench) -> Found:
     return max(deep) < min(shallow), f"deep {listed(deep, signed)}; shallow {listed(shallow, signed)}"
 
 
+def one_seed_markedly_ahead(b: Bench) -> Found:
+    found = sorted(margin for *_, margin, _ in cells(b, "FSN", [PEAK]))
+    if len(found) < 3:
+        raise NotRun(f"needs three seeds: {listed(found, signed)}")
+    first, second = found[1] - found[0], found[-1] - found[1]
+    return found[-1] < 0 and first > 2 * second, listed(found, signed)
+
+
+def no_phases_track(b: Bench) -> Found:
+    clear, evidence = clear_of_zero(cells(b, "No phases", DEEP_BINS))
+    real, fsn = means(b, "No phases", DEEP_BINS), means(b, "FSN", DEEP_BINS)
+    near = all(abs(r - f) < abs(r) for r, f in zip(real, fsn, strict=True))
+    return clear and near, f"{evidence}; means {listed(real, signed)}, the FSN's {listed(fsn, signed)}"
+
+
 def curve_below_zero(b: Bench) -> Found:
     curve = b.curve("FSN")
     above = [int(d) for d in curve.depth if d >= 4 and curve.tokens[d] and curve.margin[d] >= 0]
-    return set(above) <= {19, 22}, f"at or above zero at depths {above or 'none'}"
+    return set(above) <= {
+        19,
+        22,
+    }, f"{len(above)} depths at or above zero{': ' if above else ''}{', '.join(map(str, above))}"
 
 
 def far_below_base(b: Bench) -> Found:
@@ -488,42 +515,57 @@ def early_behind_on_shallow(b: Bench) -> Found:
 # -- claims on code ----------------------------------------------------------------------------------------
 
 
-def healthy(b: Bench) -> list[str]:
-    """The code seeds that did not end on a plateau."""
+def code_seeds(b: Bench) -> tuple[list[str], list[str]]:
+    """The FSN's code seeds that trained well, and those that ended on a plateau or diverged."""
     losses = {name: final(run, b) for name, run in b.seed_names("code", "FSN").items()}
-    return [name for name, loss in losses.items() if loss <= min(losses.values()) + 0.1]
+    best = min((loss for loss in losses.values() if math.isfinite(loss)), default=math.nan)
+    well = [name for name, loss in losses.items() if loss <= best + 0.1]
+    b.margins("code")
+    return well, [name for name in losses if name not in well]
 
 
-def grows_with_depth(b: Bench) -> Found:
-    parts, fine = [], True
-    for run in healthy(b):
-        found = [b.cell("code", run, name)["margin"] for name in DEEP_BINS]
-        fine &= all(x > y for x, y in itertools.pairwise(found))
-        parts.append(f"{run}: {listed(found, signed)}")
-    return fine, "; ".join(parts)
+def grows_with_depth(b: Bench, names: Iterable[str]) -> Found:
+    rows = {run: [b.cell("code", run, name)["margin"] for name in DEEP_BINS] for run in names}
+    if not rows:
+        raise NoCase("no code seed trained well")
+    fine = all(x > y for row in rows.values() for x, y in itertools.pairwise(row))
+    return fine, "; ".join(f"{run}: {listed(row, signed)}" for run, row in rows.items())
 
 
 def deep_bins_clear(b: Bench) -> Found:
-    names = healthy(b)
-    found = [cell for cell in cells(b, "FSN", [PEAK, LAST], "code") if cell[0] in names]
+    well, _ = code_seeds(b)
+    found = [cell for cell in cells(b, "FSN", [PEAK, LAST], "code") if cell[0] in well]
+    if not found:
+        raise NoCase("no code seed trained well")
     clear = sum(below for *_, below in found)
     span = f"{signed(min(c[2] for c in found))} to {signed(max(c[2] for c in found))}"
     return clear == len(found), f"{clear} of {len(found)} clear of zero, {span}"
 
 
-def failed_seed_copies(b: Bench) -> Found:
-    failed = [run for run in b.seed_names("code", "FSN") if run not in healthy(b)]
+def failed_seed(b: Bench) -> str:
+    _, failed = code_seeds(b)
     if not failed:
-        raise NotRun("none of our code seeds ended on a plateau")
-    first, *deep = (b.cell("code", failed[0], name) for name in (BIN_NAMES[0], PEAK, LAST))
-    fine = first["margin"] > 0 and all(one["high"] < 0 for one in deep)
-    shown = listed([one["margin"] for one in deep], signed)
-    return fine, f"{failed[0]}: {signed(first['margin'])}, then {shown}"
+        raise NoCase("none of our code seeds ended on a plateau")
+    return failed[0]
+
+
+def failed_seed_copies(b: Bench) -> Found:
+    run = failed_seed(b)
+    found = [cell for cell in cells(b, "FSN", [BIN_NAMES[0], PEAK, LAST], "code") if cell[0] == run]
+    (*_, first, _), *deep = found
+    fine = first > 0 and all(below for *_, below in deep)
+    return fine, f"{run}: {signed(first)}, then {listed([cell[2] for cell in deep], signed)}"
+
+
+def failed_seed_behind(b: Bench) -> Found:
+    run = failed_seed(b)
+    first, *others = found = [b.cell("code", run, name)["margin"] for name in BIN_NAMES[:4]]
+    return min(found) > 0 and max(others) < first, f"{run}: {listed(found, signed)}"
 
 
 def commoner_on_code(b: Bench) -> Found:
-    text, code = (100 * b.labels(role).share(24) for role in ("text", "code"))
-    return code > 2 * text, f"{code:.2f} percent against {text:.2f} percent"
+    text, code = (100 * b.text(role).deep_share for role in ("text", "code"))
+    return code > 2 * text, joined(f"{code:.2f} percent against {text:.2f} percent", b.stand_in(["code"]))
 
 
 def smaller_on_code(b: Bench) -> Found:
@@ -550,54 +592,58 @@ BOTH = (CODE_TRANSFORMER, CODE_FSN.seed(0), REFERENCE, FSN_CONVERGED.seed(0))
 CLAIMS = (
     Claim("base-behind-everywhere", "Section 4.3",
           "All base-layer seeds are behind the converged transformer in every depth bin.",
-          BASE, base_behind, every=True),
+          BASE, base_behind, every=True, early=30),
     Claim("base-peaks-at-16-23", "Section 4.3",
           "The deficit of every base-layer seed peaks on the sixteen-to-twenty-three bin.",
-          BASE, base_peaks, "cdBaseSixteenMin cdBaseSixteenMax", every=True),
+          BASE, base_peaks, "cdBaseSixteenMin cdBaseSixteenMax", every=True, early=30),
     Claim("base-peak-five-times", "Section 4.3",
           "The base layer's mean deficit on that bin is more than five times its mean deficit on any other bin.",
-          BASE, base_peak_five_times, "cdBaseSixteenMean"),
+          BASE, base_peak_five_times, "cdBaseSixteenMean", early=30),
     Claim("base-returns-at-24-32", "Section 4.3",
           "On the deepest bin the base layer's deficit is smaller again than on the bin before.",
-          BASE, base_returns, "cdBaseTwentyFourMean"),
+          BASE, base_returns, "cdBaseTwentyFourMean", early=30),
     Claim("base-spikes", "Section 4.3 and Appendix C",
           "The deficit stands in spikes at depths 17, 19 and 22: each is above both neighbouring depths.",
-          BASE, base_spikes, "cdCurveSeventeen cdCurveNineteen cdCurveTwentyTwo"),
+          BASE, base_spikes, "cdCurveSeventeen cdCurveNineteen cdCurveTwentyTwo", early=30),
     Claim("base-largest-at-17", "Section 4.3",
-          "The base layer's largest margin at any exact depth is at depth seventeen.", BASE, base_largest),
+          "The base layer's largest margin at any exact depth is at depth seventeen.", BASE, base_largest, early=30),
     Claim("base-near-zero-between", "Appendix C",
           "At the nearby depths 21, 24 and 31 the base layer's margins are near zero (here: within 0.1).",
-          BASE, base_between),
+          BASE, base_between, early=30),
     Claim("fsn-ahead-on-deep-bins", "Sections 1 and 4.3",
           "Every FSN seed is ahead on every bin of depth four and beyond, and every interval excludes zero.",
-          TEXT, lambda b: clear_of_zero(cells(b, "FSN", DEEP_BINS)), every=True),
+          TEXT, lambda b: clear_of_zero(cells(b, "FSN", DEEP_BINS)), every=True, early=30),
     Claim("fsn-reverses-base-deficit", "Section 1",
           "The FSN reverses the base layer's deficit on the deep bins: behind there, ahead here, in the seed means.",
-          (*TEXT, KURAMOTO), reverses_deficit),
+          (*TEXT, KURAMOTO), reverses_deficit, early=30),
     Claim("fsn-spread-tight-in-the-middle", "Section 4.3",
           "The FSN's spread over seeds is tighter on the bins 4–7 and 8–15 than on 16–23.",
           TEXT, spread_in_the_middle,
-          "cdSfnFourSevenRange cdSfnEightFifteenRange cdSfnSixteenRange cdSfnTwentyFourRange"),
+          "cdSfnFourSevenRange cdSfnEightFifteenRange cdSfnSixteenRange cdSfnTwentyFourRange", early=30),
+    Claim("one-fsn-seed-markedly-ahead", "Section 4.3",
+          "On the sixteen-to-twenty-three bin one FSN seed is markedly further ahead than the other two, though every "
+          "seed is ahead.", TEXT, one_seed_markedly_ahead, early=30),
     Claim("widest-spread-at-16-23", "Appendix C",
           "In every family the widest seed spread falls on the sixteen-to-twenty-three bin.",
-          (*TEXT, KURAMOTO, NO_PHASES), widest_spread, "cdBaseSixteenRange cdNophaseSixteenRange"),
+          (*TEXT, KURAMOTO, NO_PHASES), widest_spread, "cdBaseSixteenRange cdNophaseSixteenRange", early=30),
     Claim("fsn-marginal-on-shallow-bins", "Section 4.3",
           "On the shallow bins the advantage is marginal: means below zero, several intervals touch or cross it.",
-          TEXT, marginal_on_shallow, "cdSfnTwoThreeMean cdSfnZeroOneMean"),
+          TEXT, marginal_on_shallow, "cdSfnTwoThreeMean cdSfnZeroOneMean", early=30),
     Claim("advantage-is-deep", "Section 4.3",
           "The FSN's advantage over the converged transformer lies at deep bins: larger on each than on any shallow "
-          "one.", TEXT, advantage_is_deep),
+          "one.", TEXT, advantage_is_deep, early=30),
     Claim("no-phases-track-fsn", "Section 4.3 and Appendix C",
-          "The no-phase model tracks the FSN on every deep bin: ahead on every seed with intervals clear of zero.",
-          (REFERENCE, NO_PHASES), lambda b: clear_of_zero(cells(b, "No phases", DEEP_BINS)),
+          "The no-phase model tracks the FSN on every deep bin: nearer to it than to the transformer, every seed ahead "
+          "with intervals clear of zero.",
+          (REFERENCE, NO_PHASES, FSN_CONVERGED), no_phases_track,
           "cdNophaseFourSevenMean cdNophaseEightFifteenMean cdNophaseSixteenMean cdNophaseTwentyFourMean",
-          every=True),
+          every=True, early=30),
     Claim("fsn-curve-below-zero", "Appendix C",
           "The FSN's curve is below zero at every exact depth of four and beyond except nineteen and twenty-two.",
-          TEXT, curve_below_zero),
+          TEXT, curve_below_zero, early=30),
     Claim("fsn-far-below-base-at-spikes", "Appendix C",
           "At depths nineteen and twenty-two the FSN's margin is far smaller than the base layer's (under a half).",
-          (*TEXT, KURAMOTO), far_below_base),
+          (*TEXT, KURAMOTO), far_below_base, early=30),
     Claim("early-checkpoint-ahead", "Section 4.3",
           "A checkpoint of eleven epochs is already ahead of the converged transformer on every bin from four on.",
           (LEAN, REFERENCE), early_ahead, "copyFourSeven copyEightFifteen copySixteen copyTwentyFour"),
@@ -610,14 +656,20 @@ CLAIMS = (
           (LEAN, REFERENCE), early_behind_on_shallow),
     Claim("code-grows-with-depth", "Section 4.2",
           "On code the advantage of the healthy seeds grows monotonically with depth over the four bins from four on.",
-          CODE, grows_with_depth, every=True),
+          CODE, lambda b: grows_with_depth(b, code_seeds(b)[0]), every=True),
+    Claim("no-phase-code-grows-with-depth", "Appendix C",
+          "On the no-phase code seed too the advantage grows with depth over the four bins from four on.",
+          (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, b.seed_names("code", "No phases"))),
     Claim("code-deep-bins-clear", "Section 4.2",
           "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
           CODE, deep_bins_clear, "cdcDeepLo cdcDeepHi", every=True),
     Claim("failed-seed-keeps-copying", "Section 4.2",
           "The plateau seed is behind on the shallowest bin, yet ahead on the two deepest with intervals clear of "
           "zero.",
-          CODE, failed_seed_copies, "cdcFailZeroOne cdcFailSixteen cdcFailTwentyFour", conditional=True),
+          CODE, failed_seed_copies, "cdcFailZeroOne cdcFailSixteen cdcFailTwentyFour"),
+    Claim("failed-seed-behind-through-15", "Appendix C",
+          "The plateau seed is behind on the shallowest bin and by smaller amounts through depth fifteen.",
+          CODE, failed_seed_behind),
     Claim("deep-targets-commoner-on-code", "Section 4.2",
           "Targets of depth 24 and beyond are far commoner on code (3.0 percent) than on text (0.6 percent).",
           (), commoner_on_code, "codeDeepShare enwikDeepShare"),
