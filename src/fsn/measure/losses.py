@@ -133,6 +133,8 @@ def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
     They name their weights, so that they serve where those were not kept.
     """
     path, there = run.folder / FILE, weights_hash(run.folder)
+    if not path.is_file():
+        return None
     named = read_arrays(path, "weights")
     weights = there if named is None else named[0].tobytes().decode("ascii", "replace")
     if weights is None or there not in (None, weights):
