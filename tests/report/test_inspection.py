@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import errno
 import html
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +141,12 @@ def test_time_until_the_other_run_is_reached(runs: tuple[Run, Run], corpus: Corp
 
 @pytest.mark.parametrize("part", ["depth", "looks"])
 def test_a_run_on_another_text_is_refused_before_anything_is_measured(
-    runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path, part: str
+    runs: tuple[Run, Run], corpus: Corpus, part: str
 ) -> None:
-    shutil.copytree(runs[1].folder, tmp_path / "elsewhere")
-    settings = tmp_path / "elsewhere" / "config.yaml"
-    settings.write_text(settings.read_text("utf-8").replace(corpus.sha256, "0" * 64), encoding="utf-8")
+    made = runs[1].config
+    elsewhere = Run(runs[1].folder, made | {"corpus": made["corpus"] | {"sha256": "0" * 64}}, runs[1].metrics)
     with pytest.raises(UserError, match="different corpora"):
-        one(part, runs[0], corpus, against=load_run(tmp_path / "elsewhere"))
+        one(part, runs[0], corpus, against=elsewhere)
 
 
 def test_a_transformer_is_asked_for_what_it_has(
@@ -166,6 +164,21 @@ def test_where_both_runs_look(runs: tuple[Run, Run], corpus: Corpus) -> None:
     assert "transformer-1m" in both.sentence and "transformer-1m" not in alone.sentence
     same = one("looks", runs[0], corpus, against=runs[0])
     assert {row["model"] for row in same.tables["looks"].rows} == {"fsn-1m", "fsn-1m (other)"}
+
+
+def test_documents_that_a_run_keeps_apart_stay_apart(tmp_path: Path) -> None:
+    """The bins together are the run's own validation loss, which never looks into another document."""
+    corpus = Corpus.from_documents("notes", [text(seed=i)[: 60 + i].decode("latin-1") for i in range(80)])
+    run = train(
+        "fsn-1m", corpus, tmp_path / "run", recipe(epochs=1, separate_documents=True),
+        overrides=MODELS["fsn-1m"], quiet=True, device="cpu",
+    )  # fmt: skip
+    found = one("depth", run, corpus, windows=10_000, cache=str(tmp_path))
+    rows = [row for row in found.tables["depth"].rows if row["targets"]]
+    mean = np.average([row["run"] for row in rows], weights=[row["targets"] for row in rows])
+    assert run.best is not None and mean == pytest.approx(run.best["valid_bits"], abs=1e-4)
+    mixed = token_losses(run.load_model("best"), Windows(corpus.valid, 32, 16)).mean(dtype=np.float64)
+    assert abs(mixed - mean) > 1e-3, "where documents run together it is another number"
 
 
 def test_lesions_side_by_side(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
@@ -212,7 +225,7 @@ def test_the_command(place: Path, capsys: pytest.CaptureFixture[str], tmp_path: 
         assert {row["run"] for row in csv.DictReader(file)} == {"fsn-1m"}
     assert load_run(place / "fsn-1m").finished, "what is written there does not disturb the run"
     main(["inspect", str(place / "transformer-1m"), *start[2:], "--out", str(tmp_path / "t")])
-    assert "no coupling and no lesions" in capsys.readouterr().out
+    assert "does not have what they measure: coupling, lesions" in capsys.readouterr().out
     assert (tmp_path / "t" / "states.svg").is_file()
 
 

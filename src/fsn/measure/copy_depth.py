@@ -208,6 +208,8 @@ class Battery:
     distance: NDArray[np.uint16]
     length: int
     stride: int
+    end: int | None = None
+    """The token in front of each document, where a model keeps documents apart."""
 
     def rows(self, slices: str) -> NDArray[np.bool_]:
         """Which windows belong to ``"standard"``, ``"enriched"`` or ``"both"``."""

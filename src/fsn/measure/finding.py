@@ -10,6 +10,7 @@ No list names it: :func:`instruments` imports every file here, and ``fsn inspect
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +95,8 @@ class Subject:
 
         recipe = self.run.recipe
         labels = label_corpus(self.corpus, "valid", recipe.length, recipe.eval_stride, self.cache)
-        return battery(labels, self.windows, self.windows // 4)
+        end = self.corpus.document_end(recipe.separate_documents)
+        return dataclasses.replace(battery(labels, self.windows, self.windows // 4), end=end)
 
 
 def has_coupling(run: Run) -> bool:

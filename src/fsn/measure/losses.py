@@ -89,7 +89,7 @@ def battery_losses(
     label: str = "loss of every token",
 ) -> NDArray[np.float32]:
     """:func:`token_losses` on the windows of a copy-depth battery, cut from a split: (n, T−1)."""
-    windows = Windows(tokens, battery.length, battery.stride)
+    windows = Windows(tokens, battery.length, battery.stride, battery.end)
     return token_losses(model, windows, battery.windows, device=device, label=label)
 
 
