@@ -128,7 +128,8 @@
         "--heat": heat(i), "--deep": Math.min(1, 0.18 + depth[i] / 16).toFixed(2), class: `${depth[i] ? "deep" : ""} ${i === state.at ? "here" : ""}`,
         title: `${bits[i].toFixed(2)} bits, copy depth ${depth[i]}`,
       }));
-      row.onclick = (event) => { const i = event.target.dataset?.i; if (i !== undefined) choose(Number(i)); };
+      // Not onclick: an answer may redraw the text before the button is released.
+      row.onpointerdown = (event) => { const i = event.target.dataset?.i; if (i !== undefined) choose(Number(i)); };
       const numbers = `${all.toFixed(2)} bits per symbol${deep === null ? "" : `, ${deep.toFixed(2)} where ${COPIED} or more could be copied`}`;
       return make("div", { class: "strip", "--shade": shade(name), "data-model": name }, make("h3", {}, make("b", {}, title(name)), make("span", {}, numbers)), row);
     }));
@@ -203,7 +204,9 @@
   function drawLooks() {
     const { attention, inside } = state.look, at = state.at, { labels } = state.reading;
     const name = attention[state.shown] ? state.shown : state.look.main, pulling = inside && name === state.look.main;
-    Charts.choice($("looks-model"), order(attention).map((n) => [n, title(n)]), name, (value) => { state.shown = value; drawLooks(); });
+    const options = order(attention).map((n) => [n, title(n)]), buttons = $("looks-model");
+    if (buttons.dataset.options !== `${options} ${name}`) Charts.choice(buttons, options, name, (value) => { state.shown = value; drawLooks(); });
+    buttons.dataset.options = `${options} ${name}`;
     const texts = ["¶", ...labels]; // position 0 is the line break before the text
     $("looks").replaceChildren(...attention[name].map((row, layer) => {
       const pull = pulling ? inside.layers[layer] : null;
