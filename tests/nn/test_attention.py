@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 import fsn
+from fsn import FrustratedAttention, ops
 from fsn.models import FSN
 from fsn.zoology import Mixer
 from tests.small import small
@@ -262,3 +265,12 @@ def test_the_example_trains() -> None:
     spec.loader.exec_module(example)
     losses = example.main(steps=15, device="cpu")
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_every_field_of_the_law_is_known_to_the_layer() -> None:
+    """A new field must be given to reference and kernels alike, or the layer would run another law without a word."""
+    arguments = set(inspect.signature(FrustratedAttention).parameters)
+    fields = {f.name for f in dataclasses.fields(ops.CouplingLaw)}
+    assert fields - arguments == {"learned", "shared"}, (
+        "fixed at the law's defaults: a learned kernel per coordinate"
+    )
