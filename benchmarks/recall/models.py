@@ -7,7 +7,7 @@ computed only where a query stands.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import warnings
 from typing import Any
 
@@ -45,8 +45,17 @@ def names(device: torch.device) -> list[str]:
     known = families()
     ours = [name for name in OURS if name in known]
     ours += [name for name in known if name.startswith("fsn-score")]
-    others = device.type == "cuda" and importlib.util.find_spec("fla") is not None
-    return [*ours, LAYER, *(OTHERS if others else ())]
+    return [*ours, LAYER, *(OTHERS if device.type == "cuda" and has_fla() else ())]
+
+
+def has_fla() -> bool:
+    """Whether flash-linear-attention can be imported; it needs transformers too."""
+    try:
+        importlib.import_module("fla.layers")
+    except ImportError as error:
+        print(f"flash-linear-attention is left out: {error}")
+        return False
+    return True
 
 
 def known_names() -> list[str]:
@@ -73,8 +82,10 @@ class Foreign(nn.Module):
             self.mixer = getattr(layers, kind)(use_short_conv=convolution, **options)
 
     def forward(self, x: Tensor, *_: object) -> Tensor:
-        mixed: Tensor = self.mixer(x)[0]
-        return mixed
+        """In bfloat16: the kernels of the delta rule take nothing else."""
+        with torch.autocast(x.device.type, torch.bfloat16):
+            mixed: Tensor = self.mixer(x)[0]
+        return mixed.to(x.dtype)
 
 
 class Ours(nn.Module):
@@ -170,10 +181,11 @@ class Learner(nn.Module):
 
         cache = Cache()
         x = torch.randn(1, length, self.width, device=device)
-        for module in self.modules():
-            if isinstance(module, Foreign):
-                module.mixer.eval()(x, past_key_values=cache, use_cache=True)
-                module.mixer.train()
+        with torch.autocast(device.type, torch.bfloat16):
+            for module in self.modules():
+                if isinstance(module, Foreign):
+                    module.mixer.eval()(x, past_key_values=cache, use_cache=True)
+                    module.mixer.train()
         return count_numbers(cache)
 
 

@@ -192,6 +192,7 @@ def train(
     torch.manual_seed(cell.seed)
     learner = Learner(cell.model, task.vocab, cell.width, cell.layers, task.feedforward).to(device)
     parts = {name: rows_of(split, device) for name, split in splits.items()}
+    state_size = learner.state_size(task.length, device)
     count = len(parts["train"].tokens)
     batch = min(task.batch, count)
     epoch = count // batch
@@ -232,7 +233,7 @@ def train(
         },
         "model": learner.described(),
         "parameters": learner.parameter_count(),
-        "state_size": learner.state_size(task.length, device),
+        "state_size": state_size,
         "path": learner.path(device),
         "step": step.note,
         "accuracy": results,
