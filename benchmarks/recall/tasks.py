@@ -143,7 +143,6 @@ def mqar(
         "tokens identical for equal seeds (random fillers: for equal states of PyTorch's generator); batches are "
         "shuffled every epoch, the cosine falls every step, models are this repository's, without tied embeddings",
         feedforward=False,
-        published={"transformer, 2 layers": "about 1 at every width (read off figure 2 of arXiv:2312.04927)"},
         **settings,  # type: ignore[arg-type]
     )
 
