@@ -33,7 +33,7 @@ from fsn.measure.coupling import start_of
 from fsn.measure.style import require_matplotlib
 from fsn.report import inspection
 from fsn.report.inspection import write_findings
-from fsn.train import Run, load_run, train
+from fsn.train import Run, hashes, load_run, train
 from tests.train.tiny import MODELS, recipe, text
 
 pytest.importorskip("matplotlib")
@@ -147,6 +147,7 @@ def test_a_run_on_another_text_is_refused_before_anything_is_measured(
     shutil.copytree(runs[1].folder, tmp_path / "elsewhere")
     settings = tmp_path / "elsewhere" / "config.yaml"
     settings.write_text(settings.read_text("utf-8").replace(corpus.sha256, "0" * 64), encoding="utf-8")
+    hashes.sign(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="different corpora"):
         one(part, runs[0], corpus, against=load_run(tmp_path / "elsewhere"))
 
