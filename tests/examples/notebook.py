@@ -22,7 +22,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def run(notebook: dict[str, Any], name: str) -> dict[str, Any]:
-    """What the code cells leave behind; their outputs are put into ``notebook``."""
+    """What the code cells leave behind; their outputs are put into ``notebook``. Gradients are on or off as before."""
+    import torch
+
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        return _run(notebook, name)
+
+
+def _run(notebook: dict[str, Any], name: str) -> dict[str, Any]:
     import matplotlib
 
     matplotlib.use("Agg")

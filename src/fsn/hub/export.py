@@ -16,7 +16,6 @@ from ..errors import UserError
 from ..io import writing
 from ..models import config_to_dict
 from ..models.generate import first_token
-from ..pretrained import check_finite
 from ..train import Run, find_run, load_run
 from .model import FSNForCausalLM, HubConfig
 from .tokenizer import make_tokenizer
@@ -56,7 +55,6 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already and no empty folder; choose another name")
     trained = run.load_model(which)
-    check_finite(trained.state_dict(), f"the {which} weights in {folder}")
     tokenizer = make_tokenizer(run.encoding, run.recipe.length)
     bytes_ = isinstance(run.encoding, Alphabet)
     first = first_token(run.encoding)
