@@ -132,7 +132,7 @@ def test_weights_with_nan_are_refused_by_every_command(run: Path, value: float) 
     weights["tau"] = torch.full_like(weights["tau"], value)
     safetensors.torch.save_file(weights, unsigned(run) / "best.safetensors")
     for command in (evaluate, generate, lambda run: export_run(run, run.parent / "out")):
-        with pytest.raises(UserError, match=r"hold NaN or Inf \(in tau\)"):
+        with pytest.raises(UserError, match="hold NaN or Inf in tau"):
             command(run)
 
 

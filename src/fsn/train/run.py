@@ -506,9 +506,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict
     """Load weights into the model that a config.yaml describes; ``what`` says whose they are."""
     bad = first_not_finite(weights.items())
     if bad is not None:
-        raise UserError(
-            f"{what} hold NaN or Inf (in {bad}), so nothing can be made of them; take another run's"
-        )
+        raise UserError(f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
