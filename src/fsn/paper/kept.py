@@ -24,6 +24,8 @@ from ..measure import Battery, DepthProfile, Looks, Table, weights_hash
 from ..train import Run
 
 TEXTS, MEASURED = "texts", "measured.json"
+ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
+"""What is kept of a battery; the paper's texts have no documents to keep apart."""
 Finding = TypeVar("Finding", Table, Looks, DepthProfile)
 
 
@@ -43,7 +45,7 @@ class Text:
 def store_text(results: Path, name: str, text: Text) -> Path:
     """Write ``results/texts/NAME.npz``."""
     parts: dict[str, NDArray[Any]] = {
-        field.name: np.asarray(getattr(text.battery, field.name)) for field in dataclasses.fields(Battery)
+        name: np.asarray(getattr(text.battery, name)) for name in (*ARRAYS, *NUMBERS)
     }
     parts |= {"deep_share": np.asarray(text.deep_share), "vocab_size": np.asarray(text.vocab_size)}
     parts |= {"start": text.start.numpy(), "sha256": np.frombuffer(text.sha256.encode(), np.uint8)}
@@ -62,11 +64,10 @@ def stored_text(roots: Iterable[Path], name: str) -> Text | None:
         try:
             with np.load(path, allow_pickle=False) as kept:
                 found = {key: kept[key] for key in kept.files}
-            arrays = {field.name: found[field.name] for field in dataclasses.fields(Battery)}
-            arrays |= {key: int(found[key]) for key in ("length", "stride")}
+            battery = Battery(*(found[name] for name in ARRAYS), *(int(found[name]) for name in NUMBERS))
             text = found["sha256"].tobytes().decode("ascii")
             start = torch.from_numpy(found["start"])
-            return Text(text, int(found["vocab_size"]), Battery(**arrays), float(found["deep_share"]), start)
+            return Text(text, int(found["vocab_size"]), battery, float(found["deep_share"]), start)
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
     return None
