@@ -9,16 +9,18 @@ from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import TypeVar
 
+from .text import printable
+
 T = TypeVar("T")
 
 PLAIN_INTERVAL_S = 10.0
 
 
 def say(line: str) -> None:
-    """Print a line on standard error. One that is closed, or whose reader has gone, stops nothing."""
+    """Print a line on standard error, escapes made visible. A closed one, or one nobody reads, stops nothing."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line, "lines"), file=sys.stderr, flush=True)
 
 
 def count(x: float) -> str:
@@ -69,7 +71,7 @@ class Bar:
                 refresh_per_second=8,
             )
             self._task = self._progress.add_task(
-                self.description, total=self.total, completed=self.done, extra=""
+                printable(self.description, "rich"), total=self.total, completed=self.done, extra=""
             )
             self._progress.start()
         return self

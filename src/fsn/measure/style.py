@@ -6,12 +6,14 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..io import write_bytes_atomic
+from ..text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,11 +153,26 @@ def legend(axes: Axes, **options: Any) -> None:
 def figure_bytes(figure: Figure, form: str, surface: str = "any", dpi: int = 200, title: str = "") -> bytes:
     """A figure as ``svg``, with its ``title`` inside, or as ``png``; equal figures give equal bytes."""
     buffer = io.BytesIO()
+    _make_literal(figure)
     with styled(surface):
         named = {"Title": title} if title else {}
         metadata = {"svg": {"Date": None, **named}, "png": {"Software": None}}[form]
         figure.savefig(buffer, format=form, dpi=dpi, metadata=metadata)
     return buffer.getvalue()
+
+
+def _make_literal(figure: Figure) -> None:
+    """Names of runs are shown as they are: a dollar begins no formula, and no control character reaches a renderer."""
+    words = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
+    for axes in figure.axes:
+        words += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
+        found = axes.get_legend()
+        words += [] if found is None else found.get_texts()
+    for text in words:
+        before = text.get_text()
+        after = re.sub(r"(?<!\\)\$", r"\\$", printable(before, "lines"))
+        if after != before:
+            text.set_text(after)
 
 
 def save_figure(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..io import write_text_atomic
+from ..text import printable
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Table:
             "|" + "|".join("---:" if self.is_numeric(name) else "---" for name in self.columns) + "|",
         ]
         for row in self.rows:
-            cells = (self.cell(row, name).replace("|", "\\|") for name in self.columns)
+            cells = (_safe(self.cell(row, name)) for name in self.columns)
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
@@ -103,6 +104,11 @@ class Table:
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write :meth:`to_csv` in one step."""
         write_text_atomic(path, self.to_csv())
+
+
+def _safe(cell: str) -> str:
+    """A cell of a Markdown table: no column, no HTML and no control character begins inside it."""
+    return printable(cell).replace("|", "\\|").replace("<", "&lt;")
 
 
 def stacked(tables: Sequence[Table]) -> Table:

@@ -12,6 +12,7 @@ import tyro
 
 from ..errors import UserError
 from ..io import check_writable, write_text_atomic, writing
+from ..text import printable
 from ..train.commands import RunPath
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def show_list(bench: Bench) -> None:
 
 def show_notes(bench: Bench) -> None:
     for note in bench.library.notes:
-        print(note)
+        print(printable(note, "lines"))
     for reason in bench.library.refused:
         say(f"left out: {reason}")
 
@@ -250,9 +251,9 @@ def show_rows(rows: Sequence[Row]) -> None:
         column.justify, column.no_wrap = "right", True
     for group, some in groups(rows):
         if group:
-            view.add_row(f"[bold]{group}[/bold]")
+            view.add_row(f"[bold]{printable(group, 'rich')}[/bold]")
         for row in some:
-            view.add_row(*(cell.replace("[", r"\[") for cell in row.cells))
+            view.add_row(*(printable(cell, "rich") for cell in row.cells))
     Console().print(view)
 
 
@@ -264,5 +265,5 @@ def show_claims(judged: Sequence[tuple[Claim, Verdict]]) -> None:
     view = Table("verdict", "the paper says", "evidence")
     for claim, verdict in judged:
         shown = f"[{colours.get(verdict.state, 'dim')}]{verdict.state}[/]"
-        view.add_row(shown, f"{claim.says} ({claim.where})", verdict.evidence.replace("[", r"\["))
+        view.add_row(shown, f"{claim.says} ({claim.where})", printable(verdict.evidence, "rich"))
     Console().print(view)

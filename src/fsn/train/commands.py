@@ -288,7 +288,9 @@ def show(rows: list[tuple[str, str, str, str, str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from ..text import printable
+
     view = Table("run", "state", "epochs", "step", "best bits")
     for row in rows:
-        view.add_row(*row)
+        view.add_row(*(printable(cell, "rich") for cell in row))
     Console().print(view)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UserError
-from ..io import write_text_atomic, writing
+from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
 from .recipe import Precision
 from .world import World, autocast, environment, products
@@ -179,10 +179,7 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
     """The evaluations in a file that ``fsn eval --append`` made; none where there is no file."""
     if not path.exists():
         return []
-    try:
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); mend it or name another file") from None
+    lines = [parse_json(line, f"a line of {path}") for line in read_file(path).splitlines()]
     if not all(isinstance(line, dict) for line in lines):
         raise UserError(f"{path} holds lines that are no JSON objects; mend it or name another file")
     return lines
