@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -162,15 +161,15 @@ def test_results_that_cannot_be_written_are_told(tmp_path: Path, monkeypatch: py
     target = archive_run(run, tmp_path / "results", weights=True)
     (run / "kernel").mkdir()
     (run / "kernel" / "epoch-0001.safetensors").touch()
-    copyfile = shutil.copyfile
+    write_bytes = Path.write_bytes
 
-    def full(source: Path, place: Path) -> None:
-        if source.parent.name == "kernel":
+    def full(self: Path, data: bytes) -> int:
+        if self.parent.name == "kernel":
             raise OSError(errno.ENOSPC, "No space left on device")
-        copyfile(source, place)
+        return write_bytes(self, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfile", full)
+        patch.setattr(Path, "write_bytes", full)
         with pytest.raises(
             UserError, match=r"a cannot be written \(No space left on device\); choose another"
         ):
