@@ -223,11 +223,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     name.write_text("text " * 10)
     assert len(load(name)) == 50
 
-    def forbidden(path: Path) -> bytes:
+    def forbidden(path: Path, *_: object) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
     (tmp_path / "secret").write_text("x")
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
     with pytest.raises(UserError, match=r"secret cannot be read \(Permission denied\)"):
         load(tmp_path / "secret")
 
