@@ -123,6 +123,14 @@ class Chrome:
                 "Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1
             )
 
+    def click_until(self, selector: str, script: str) -> None:
+        """Press an element of a page that may still be moving: an answer redraws it, and the press falls beside."""
+        end = time.monotonic() + 20.0
+        while not self.value(f"Boolean({script})"):
+            assert time.monotonic() < end, f"pressed, and never came true: {script}; {self.problems}"
+            self.click(selector)
+            time.sleep(0.2)
+
     def type(self, selector: str, text: str) -> None:
         """Take the place of what is in a field, as typing does."""
         self.value(f"document.querySelector({json.dumps(selector)}).select()")

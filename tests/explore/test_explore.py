@@ -290,8 +290,7 @@ def test_the_page_in_a_browser(address: str, tmp_path: Path, width: int, dark: b
         assert page.value("document.querySelector('.strip .letters').textContent") == typed
         assert not page.value("document.querySelectorAll('main img, .letters b b').length")
         here = "document.querySelector('.strip i.here').dataset.i"
-        page.click(".strip .letters i[data-i='50']")
-        page.wait(f"{here} === '50'")
+        page.click_until(".strip .letters i[data-i='50']", f"{here} === '50'")
         assert page.value("document.querySelectorAll('.look').length") == 4
         assert page.value("document.querySelectorAll('#clocks svg').length") == 6 * 5
         page.send("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight")
