@@ -30,10 +30,14 @@ def serves(theta: Tensor) -> bool:
     return there and compute_dtype(theta) is not None
 
 
-@torch.compiler.assume_constant_result
 def _available(kind: str, index: int | None) -> bool:
     """:func:`available`, asked once while a compiler traces."""
     return available(torch.device(kind) if index is None else torch.device(kind, index))
+
+
+# What torch.compiler.assume_constant_result sets. That decorator imports the whole compiler, which takes a second and
+# fails where Triton is broken.
+_available._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def synchronize(
