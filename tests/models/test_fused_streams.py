@@ -21,7 +21,7 @@ STREAMS = "tests.models.fused_streams"
         {"family": "fsn", "dtype": "bfloat16"},
         {"family": "fsn", "T": 70, "chunk": 64},
         {"family": "fsn-shared-kernel"},
-        {"family": "fsn-score", "layers": 3, "kept": 0},
+        {"family": "fsn-score", "layers": 2, "kept": 0},
         {"family": "kuramoto"},
         {"family": "fsn-mf-winding"},
         {"family": "fsn-torus-swiglu", "layers": 1, "bound": "none", "tied": True},
