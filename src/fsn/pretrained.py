@@ -25,6 +25,7 @@ from .errors import UserError
 from .io import user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
 from .train import Run, find_run, hashes, load_run
+from .train.checkpoint import first_not_finite
 from .train.run import SHIPPED as WEIGHTS
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -122,7 +123,7 @@ def download(name: str) -> Path:
 
 def check_finite(weights: dict[str, Tensor], what: str) -> None:
     """Stop if a weight is NaN or Inf."""
-    bad = next((key for key, value in weights.items() if not bool(value.isfinite().all())), None)
+    bad = first_not_finite(weights.items())
     if bad is not None:
         raise UserError(f"{what} hold NaN or Inf in {bad}: the run diverged; choose weights of another epoch")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
+from . import hashes
 from .recipe import Precision
 from .world import World, autocast, environment, products
 
@@ -164,7 +164,7 @@ def append_evaluation(path: Path, folder: Path, world: World, line: Mapping[str,
 
     A line about the same run, split and windows takes the place of an older one.
     """
-    weights = hashlib.sha256((folder / "best.safetensors").read_bytes()).hexdigest()
+    weights = hashes.sha256(hashes.read(folder, "best.safetensors"))
     made = {name: environment(world)[name] for name in ("device", "commit", "packages")}
     shown = [round(bits, 5) for bits in line["by_position"]]
     new = {**line, "run": folder.resolve().name, "by_position": shown, "weights_sha256": weights, **made}
