@@ -57,7 +57,7 @@ def test_committed_runs_still_load(path: Path) -> None:
 
 def test_every_field_survives_yaml() -> None:
     """Values other than the defaults, in every field."""
-    law = CouplingLaw(5, False, True, False, "rest", 0.2, False, True)
+    law = CouplingLaw(5, False, True, False, "rest", 0.2, "angles", False, True)
     configs: list[FSNConfig | TransformerConfig] = [
         FSNConfig(
             7, 9, 3, law, "mean-field-winding", "wrapped", "none", "positive", None, 5, 2, 3,

@@ -61,6 +61,21 @@ def test_coefficients_are_full_pairs_whatever_the_kernel_has(family: str) -> Non
                 assert torch.equal(pair, pair[:, :1].expand_as(pair))
 
 
+def test_noise_is_on_imaginary_parts_or_on_angles() -> None:
+    """Section 2.3 speaks of angles, the appendix of imaginary parts: harmonics that start at zero tell them apart."""
+    kernels = {}
+    for where in ("imaginary", "angles"):
+        torch.manual_seed(0)
+        kernels[where] = nn.CouplingKernel(K, fsn.ops.CouplingLaw(noise=0.2, noise_on=where))
+    imaginary, angles = kernels["imaginary"].w1, kernels["angles"].w1
+    assert imaginary is not None and imaginary.im is not None and angles is not None and angles.im is not None
+    gain = imaginary.re[0]  # what every kernel starts with
+    assert imaginary.im[1:].abs().min() > 0
+    assert not angles.im[1:].any() and not angles.re[1:].any()
+    torch.testing.assert_close(torch.hypot(angles.re[0], angles.im[0]), gain)
+    torch.testing.assert_close(torch.atan2(angles.im[0], angles.re[0]), imaginary.im[0])
+
+
 def test_coefficients_are_the_parameters() -> None:
     kernel = layers_of(small("fsn"))[1].kernel
     pairs, own = kernel.coefficients(), dict(kernel.named_parameters())

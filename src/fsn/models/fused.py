@@ -51,6 +51,7 @@ LAW: Mapping[str, Callable[[Any], bool]] = {
     "phases": _any,
     "frame": _one_of("co-rotating", "rest"),
     "noise": _any,
+    "noise_on": _any,
     "learned": _any,
     "shared": _any,
     "score_successor": _any,

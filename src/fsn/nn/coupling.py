@@ -19,8 +19,8 @@ class CouplingKernel(nn.Module):
     """Coefficients w0⁽ⁿ⁾ (present) and w1⁽ⁿ⁾ (successor) of equation 2, per coordinate, as real pairs.
 
     Every magnitude is a harmonic gain and every angle a frustration angle (equation 3). At the start only the
-    first harmonic is on; imaginary parts are small noise, so that the angles feel a gradient from the first
-    step. With one of the two fields switched off the other starts at one: a plain sine.
+    first harmonic is on; imaginary parts (or angles: ``noise_on``) are small noise, so that the angles feel a gradient
+    from the first step. With one of the two fields switched off the other starts at one: a plain sine.
 
     ``score`` (2, k) is λ, the successor's weight in the score, as a real pair: real parts, then imaginary ones; zero at
     the start, None where the law does without.
@@ -52,9 +52,11 @@ class CouplingKernel(nn.Module):
             self.register_parameter(f"{name}_im", None)
             self.fixed[name] = first
         else:
+            im = torch.randn(shape) * law.noise if law.phases else None
+            if im is not None and law.noise_on == "angles":
+                re, im = re * im.cos(), re * im.sin()
             self.register_parameter(f"{name}_re", nn.Parameter(re))
-            im = nn.Parameter(torch.randn(shape) * law.noise) if law.phases else None
-            self.register_parameter(f"{name}_im", im)
+            self.register_parameter(f"{name}_im", None if im is None else nn.Parameter(im))
 
     def restore_buffers(self) -> None:
         """Give coefficients that are not learned their values, e.g. where a loader has made a model without any."""

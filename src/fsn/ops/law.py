@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..checks import check, check_choice, check_types
 
 FRAMES = ("co-rotating", "rest")
+NOISES = ("imaginary", "angles")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,9 @@ class CouplingLaw:
     frame: str = "co-rotating"
     """``co-rotating`` removes the uniform rotation, ``rest`` is equation 2 as written."""
     noise: float = 0.05
-    """Standard deviation of the imaginary parts at the start."""
+    """Standard deviation of the noise at the start."""
+    noise_on: str = "imaginary"
+    """``imaginary`` parts of all harmonics, or ``angles``: then a harmonic whose gain starts at zero gets none."""
     learned: bool = True
     """False freezes the coefficients at their start and takes them out of the parameter count."""
     shared: bool = False
@@ -37,6 +40,7 @@ class CouplingLaw:
         check(self.harmonics >= 1, f"harmonics is {self.harmonics}; take at least 1")
         check(self.present or self.delay, "present and delay are both off; a coupling law needs one of them")
         check_choice("frame", self.frame, FRAMES)
+        check_choice("noise_on", self.noise_on, NOISES)
         check(self.noise >= 0, f"noise is {self.noise}; a standard deviation is not negative")
         check(
             self.learned or not self.phases,
