@@ -11,10 +11,10 @@ ARGS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint bench docs docs-serve
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 demo: $(VENV)/.installed-demo ## train three small models on this machine's CPU and write report.html (about 3 minutes)
 	$(BIN)/python -m fsn demo
@@ -33,6 +33,13 @@ lint: $(VENV)/.installed-dev ## ruff (rules and format) and mypy
 
 bench: $(VENV)/.installed-dev ## speed and memory of a step, after a correctness check
 	$(BIN)/python -m benchmarks.step
+
+# Strict: a link that leads nowhere is an error.
+docs: $(VENV)/.installed-docs ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(VENV)/.installed-docs ## the same on a local port, built again whenever a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 $(BIN)/pip:
 	@command -v $(PYTHON) >/dev/null || { \

@@ -120,7 +120,18 @@ def test_readme_is_short() -> None:
 )
 def test_code_in_other_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_code(page)
+    left = run_code(page)
+    if page.name == "tour.md":
+        check_tour(left, page.read_text("utf-8"))
+
+
+def check_tour(namespace: dict[str, Any], text: str) -> None:
+    """The bits that its comments promise, and commands that the README's test has run."""
+    measured = (namespace["first"], namespace["second"]), namespace["other"], namespace["without"]
+    promised = re.findall(r"# (\d\.\d)[a-z ]*, then (\d\.\d)", text)
+    assert promised == [(f"{first:.1f}", f"{second:.1f}") for first, second in measured]
+    assert namespace["attention"].shape == (1, 128, 128)
+    assert set(commands(ROOT / "docs" / "tour.md")) <= set(commands(README))
 
 
 def test_commands_named_in_pages_and_makefile_exist() -> None:

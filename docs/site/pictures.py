@@ -1,0 +1,319 @@
+"""Draws the pictures of docs/pictures: ``python docs/site/pictures.py``.
+
+Plain SVG without a background, in colours that show on white and on black. Curves and angles are computed from the
+formulas beside them; nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "pictures"
+BLUE, ORANGE, GREEN, GREY = "#3b82d6", "#e07b39", "#2f9e6e", "#858a92"
+STYLE = (
+    'text{font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;font-size:15px;fill:#858a92}'
+    ".m{text-anchor:middle}.e{text-anchor:end}.b{font-weight:600}.big{font-size:21px}"
+    ".it{font-style:italic;font-family:Georgia,'Times New Roman',serif;font-size:17px}"
+)
+
+
+def svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
+    heads = "".join(
+        f'<marker id="h{colour[1:]}" viewBox="0 0 8 8" refX="6" refY="4" markerUnits="userSpaceOnUse" '
+        f'markerWidth="13" markerHeight="13" '
+        f'orient="auto-start-reverse"><path d="M0 .6L7 4L0 7.4z" fill="{colour}"/></marker>'
+        for colour in (BLUE, ORANGE, GREEN, GREY)
+    )
+    body = "\n  ".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-labelledby="t">\n  <title id="t">{escape(title)}</title>\n  <style>{STYLE}</style>\n'
+        f"  <defs>{heads}</defs>\n  {body}\n</svg>\n"
+    )
+
+
+def n(value: float) -> str:
+    """A number in as few characters as show it."""
+    shown = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if shown == "-0" else shown
+
+
+def text(x: float, y: float, words: str, kind: str = "", colour: str = "") -> str:
+    """``_{…}`` sets what follows below the line, as in θ_{t}."""
+    shown = escape(words)
+    while "_{" in shown:
+        before, rest = shown.split("_{", 1)
+        low, after = rest.split("}", 1)
+        shown = f'{before}<tspan dy="4" font-size="70%">{low}</tspan><tspan dy="-4">&#8203;{after}</tspan>'
+    fill = f' style="fill:{colour}"' if colour else ""
+    return f'<text x="{n(x)}" y="{n(y)}" class="{kind}"{fill}>{shown}</text>'
+
+
+def line(
+    x1: float, y1: float, x2: float, y2: float, colour: str = GREY, width: float = 1.5, more: str = ""
+) -> str:
+    return (
+        f'<line x1="{n(x1)}" y1="{n(y1)}" x2="{n(x2)}" y2="{n(y2)}" stroke="{colour}" stroke-width="{n(width)}" '
+        f'stroke-linecap="round"{more}/>'
+    )
+
+
+def arrow(path: str, colour: str, width: float = 2.0, dashed: bool = False) -> str:
+    dash = ' stroke-dasharray="5 4"' if dashed else ""
+    return (
+        f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{n(width)}"{dash} '
+        f'marker-end="url(#h{colour[1:]})"/>'
+    )
+
+
+def on_circle(x: float, y: float, r: float, angle: float) -> tuple[float, float]:
+    """Angles as in mathematics: zero to the right, growing against the clock."""
+    return x + r * math.cos(angle), y - r * math.sin(angle)
+
+
+def clock(x: float, y: float, r: float, angle: float | None, colour: str = GREY) -> str:
+    face = (
+        f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(r)}" fill="{colour}" fill-opacity=".1" stroke="{colour}" '
+        'stroke-width="1.5"/>'
+    )
+    if angle is None:
+        return face
+    tip = on_circle(x, y, r * 0.82, angle)
+    dot = f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(max(r * 0.1, 1.5))}" fill="{colour}"/>'
+    return face + line(x, y, *tip, colour, max(r / 8, 2)) + dot
+
+
+def arc(x: float, y: float, r: float, start: float, end: float, colour: str, width: float = 3.0) -> str:
+    (x1, y1), (x2, y2) = on_circle(x, y, r, start), on_circle(x, y, r, end)
+    large, sweep = int(abs(end - start) > math.pi), int(end < start)
+    return arrow(f"M{n(x1)} {n(y1)}A{n(r)} {n(r)} 0 {large} {sweep} {n(x2)} {n(y2)}", colour, width)
+
+
+def curve(f: Callable[[float], float], x: Callable[[float], float], y: Callable[[float], float]) -> str:
+    points = [-math.pi + 2 * math.pi * i / 120 for i in range(121)]
+    return "M" + "L".join(f"{n(x(p))} {n(y(f(p)))}" for p in points)
+
+
+def axes(x0: float, x1: float, y0: float, labels: bool = True) -> list[str]:
+    """A line for zero from −π to π, with its ends named."""
+    middle = (x0 + x1) / 2
+    parts = [line(x0, y0, x1, y0, GREY, 1), line(middle, y0 - 4, middle, y0 + 4, GREY, 1)]
+    if labels:
+        parts += [text(x0, y0 + 20, "−π", "m"), text(x1, y0 + 20, "π", "m"), text(middle, y0 + 20, "0", "m")]
+    return parts
+
+
+# -- the pictures ------------------------------------------------------------------------------------------------
+
+LETTERS = {"t": 0.5, "h": 2.3, "e": 4.1, "c": 5.4, "a": 1.3, "s": 3.3}
+"""An angle for each letter, made up, so that equal letters have equal hands."""
+
+
+def successor() -> str:
+    """The idea in one line of text."""
+    words = [("the cat", 40), ("the ca", 340)]
+    parts, places = [], {}
+    for number, (word, left) in enumerate(words):
+        for i, letter in enumerate(word):
+            x = left + 31 * i
+            places[number, i] = x
+            if letter != " ":
+                colour = {(0, 5): BLUE, (1, 5): BLUE, (0, 6): ORANGE}.get((number, i), GREY)
+                parts.append(clock(x, 92, 13, LETTERS[letter], colour))
+                parts.append(text(x, 136, letter, "m big b", colour))
+    u, v, t = places[0, 5], places[0, 6], places[1, 5]
+    parts += [
+        text(284, 97, "…", "m big"),
+        clock(t + 38, 92, 15, LETTERS["t"], ORANGE),
+        text(t + 38, 136, "?", "m big b", ORANGE),
+        arrow(f"M{t} 72C{t - 60} 18 {u + 60} 18 {u} 71", BLUE),
+        text((u + t) / 2, 24, "attention finds the place", "m", BLUE),
+        text(u, 158, "u", "m it", BLUE),
+        text(v, 158, "u+1", "m it", ORANGE),
+        text(t, 158, "t", "m it", BLUE),
+        arrow(f"M{v} 166C{v + 60} 216 {t - 30} 216 {t + 34} 150", ORANGE, 2.5),
+        text((v + t) / 2 + 10, 224, "and what came next pulls", "m", ORANGE),
+    ]
+    return svg(
+        580,
+        236,
+        "A token finds an earlier place with the same past, and is pulled towards what came next there",
+        parts,
+    )
+
+
+def phases() -> str:
+    """A token as clocks, and one of them through the layers."""
+    rows = [("t", [0.5, 1.9, 5.2, 3.0, 4.3]), ("h", [2.3, 0.2, 3.9, 1.2, 5.8])]
+    parts = []
+    for i, (letter, angles) in enumerate(rows):
+        y = 48 + 66 * i
+        parts.append(text(40, y + 7, letter, "m big b", BLUE))
+        parts += [clock(104 + 58 * j, y, 20, angle, BLUE) for j, angle in enumerate(angles)]
+        parts.append(text(376, y + 6, "… k clocks"))
+    parts.append(text(24, 178, "one clock, layer by layer:", "b"))
+    for j, turn in enumerate([0.5, 2.4, 4.4, 6.2, 8.1]):
+        x = 60 + 90 * j
+        parts += [clock(x, 222, 22, turn, GREEN), text(x, 270, f"θ = {turn:.1f}", "m", GREEN)]
+        if j:
+            parts.append(arrow(f"M{x - 62} 222H{x - 30}", GREY, 1.5))
+    parts.append(text(250, 300, "8.1 is more than a turn (6.28), and stays 8.1", "m"))
+    return svg(
+        500, 312, "A token is a row of clocks; each layer turns their hands, and whole turns are kept", parts
+    )
+
+
+def coherence() -> str:
+    """The score of two tokens, coordinate by coordinate."""
+    here = [0.5, 1.9, 5.2, 3.0, 4.3]
+    there = [0.9, 1.2, 5.0, 5.6, 3.6]
+    gates = [1.6, 1.3, 1.4, 0.1, 0.6]
+    parts = [text(24, 40, "token t", "b", BLUE), text(24, 100, "token u", "b", BLUE)]
+    parts += [text(24, 152, "cos Δ"), text(24, 192, "gates"), text(24, 244, "product", "b")]
+    total = 0.0
+    for j, (a, b, gate) in enumerate(zip(here, there, gates, strict=True)):
+        x, agree = 130 + 62 * j, math.cos(a - b)
+        total += gate * agree
+        parts += [clock(x, 35, 20, a, BLUE), clock(x, 95, 20, b, BLUE)]
+        parts.append(text(x, 152, f"{agree:+.1f}".replace("-", "−"), "m", GREEN if agree > 0 else ORANGE))
+        parts.append(bar(x, 197, 24 * gate / 1.6, GREY))
+        parts.append(bar(x, 245, 24 * gate * agree / 1.6, GREEN if agree > 0 else ORANGE))
+    parts += [
+        line(110, 245, 400, 245, GREY, 1),
+        text(450, 240, "sum", "m"),
+        text(450, 264, f"{total:.1f}", "m big b", GREEN),
+    ]
+    parts.append(text(250, 296, "the fourth clock disagrees, and its gate is shut", "m"))
+    return svg(
+        500, 308, "The score is the sum over clocks of gates times the cosine of the phase difference", parts
+    )
+
+
+def bar(x: float, y: float, height: float, colour: str) -> str:
+    top = min(y, y - height)
+    return (
+        f'<rect x="{n(x - 9)}" y="{n(top)}" width="18" height="{n(max(abs(height), 1))}" rx="2" fill="{colour}" '
+        'fill-opacity=".75"/>'
+    )
+
+
+def pull() -> str:
+    """Kuramoto's pull and the FSN's, on one clock."""
+    t, u, after = -0.5, 0.75, 2.25
+    parts = []
+    for x, name, aim in ((125, "Kuramoto attention", u), (375, "FSN", after)):
+        colour = BLUE if aim == u else ORANGE
+        parts += [text(x, 22, name, "m b", colour), clock(x, 150, 84, None)]
+        for angle, label, shade in ((t, "θ_{t}", GREY), (u, "θ_{u}", BLUE), (after, "θ_{u+1}", ORANGE)):
+            faint = ' opacity=".35"' if label == "θ_{u+1}" and aim == u else ""
+            tip, place = on_circle(x, 150, 76, angle), on_circle(x, 150, 104, angle)
+            parts.append(
+                f"<g{faint}>{line(x, 150, *tip, shade, 3.5)}{text(place[0], place[1] + 5, label, 'm it', shade)}</g>"
+            )
+        parts.append(arc(x, 150, 52, t + 0.06, t + 0.62 * (aim - t), colour, 4))
+        if aim == after:
+            parts += [arc(x, 150, 66, u, after - 0.08, GREEN, 2), text(x, 128, "δ_{u}", "m it", GREEN)]
+    parts += [
+        text(125, 276, "sin(θ_{u} − θ_{t})", "m it", BLUE),
+        text(375, 276, "sin(θ_{u+1} − θ_{t})", "m it", ORANGE),
+        text(375, 302, "= sin(θ_{u} − θ_{t} + δ_{u})", "m it", GREEN),
+    ]
+    return svg(
+        500,
+        316,
+        "Kuramoto attention turns a token to where the earlier one stands; the FSN to where it went next",
+        parts,
+    )
+
+
+def harmonics() -> str:
+    """Coupling functions with one harmonic and with three."""
+    x0, x1, y0, scale = 60.0, 440.0, 110.0, 62.0
+
+    def x(p: float) -> float:
+        return x0 + (p + math.pi) / (2 * math.pi) * (x1 - x0)
+
+    def y(value: float) -> float:
+        return y0 - scale * value
+
+    def near(p: float) -> float:
+        return 0.55 * math.sin(p) + 0.45 * math.sin(2 * p) + 0.25 * math.sin(3 * p)
+
+    parts = axes(x0, x1, y0)
+    for shade, f in ((BLUE, math.sin), (ORANGE, near)):
+        parts.append(f'<path d="{curve(f, x, y)}" fill="none" stroke="{shade}" stroke-width="3"/>')
+    parts += [
+        text(420, 62, "sin Δ", "m it", BLUE),
+        text(262, 44, "three harmonics", "e", ORANGE),
+        text(34, 115, "pull", "m"),
+        text(250, 196, "Δ, the phase difference", "m"),
+        text(250, 226, "with three, near phases pull hard and far ones hardly at all", "m", ORANGE),
+    ]
+    return svg(
+        500, 240, "One harmonic is a sine; three can pull near phases hard and leave far ones alone", parts
+    )
+
+
+def frustration() -> str:
+    """A frustration angle shifts the coupling function; the frame takes away the turning that is left at Δ = 0."""
+    x0, x1, scale, angle = 60.0, 440.0, 58.0, 0.9
+
+    def x(p: float) -> float:
+        return x0 + (p + math.pi) / (2 * math.pi) * (x1 - x0)
+
+    def row(y0: float, label: str, constant: float, colour: str, remark: str) -> list[str]:
+        def f(p: float) -> float:
+            return math.sin(p + angle) - constant
+
+        def y(value: float) -> float:
+            return y0 - scale * value
+
+        rise = line(x(0), y0, x(0), y(f(0)), colour, 2, ' stroke-dasharray="4 3"')
+        return [
+            *axes(x0, x1, y0),
+            f'<path d="{curve(f, x, y)}" fill="none" stroke="{colour}" stroke-width="3"/>',
+            rise,
+            f'<circle cx="{n(x(0))}" cy="{n(y(f(0)))}" r="6" fill="{colour}"/>',
+            text(x0, y(1 - constant) - 10, label, "it", colour),
+            text(250, y(-1 - constant) + 34, remark, "m", colour),
+        ]
+
+    parts = row(88, "sin(Δ + φ)", 0.0, ORANGE, "at Δ = 0 agreeing tokens still turn each other")
+    still = "at Δ = 0 they are left alone: the co-rotating frame"
+    parts += row(252, "sin(Δ + φ) − sin φ", math.sin(angle), GREEN, still)
+    title = "A frustration angle shifts the coupling function; the co-rotating frame removes the constant"
+    return svg(500, 404, title, parts)
+
+
+def icon() -> str:
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
+        + clock(16, 16, 13, None, BLUE)
+        + line(16, 16, 24, 9, ORANGE, 3.5)
+        + line(16, 16, 9, 12, BLUE, 3.5)
+        + "</svg>\n"
+    )
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "successor": successor,
+    "phases": phases,
+    "coherence": coherence,
+    "pull": pull,
+    "harmonics": harmonics,
+    "frustration": frustration,
+    "icon": icon,
+}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(draw(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
