@@ -11,6 +11,7 @@ import html
 import http.server
 import importlib.util
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -36,6 +37,8 @@ ELSEWHERE = {"modeling_fsn.py", "src/dataloaders/dfa.py"}
 """Files that pages name and that are not the project's: one that `fsn export` writes, one of seq_icl's."""
 RECORDS = {ROOT / "CHANGELOG.md", DOCS / "lab-notes.md", DOCS / "reproduction.md"}
 """Pages that speak of what was, or that a command writes."""
+CURRENT = [page for page in PAGES if page not in RECORDS]
+TO_LEARN = [page for page in CURRENT if page.name != "findings.md" and "results" not in page.parts]
 
 
 def script(name: str) -> types.ModuleType:
@@ -55,7 +58,7 @@ def test_the_site(tmp_path: Path) -> None:
     """One test, because the site is built once: about seven seconds, and three for the browser."""
     site = tmp_path / "site"
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -174,10 +177,11 @@ def test_the_pictures_are_what_their_script_draws() -> None:
 # -- what pages say ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["index", "tour", "theory", "how-to", "faq", "cli"])
-def test_paragraphs_are_short(name: str) -> None:
-    text = FENCE.sub("", (DOCS / f"{name}.md").read_text("utf-8"))
-    prose = [p for p in text.split("\n\n") if not p.lstrip().startswith(("|", "#", "!", "<", "-", "$"))]
+@pytest.mark.parametrize("page", TO_LEARN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_paragraphs_are_short(page: Path) -> None:
+    """Sixty words at most; lists are another matter."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    prose = [p for p in text.split("\n\n") if not re.match(r"\s*([|#!<$-]|\d+\.|:::)", p)]
     long = [p[:60] for p in prose if len(p.split()) > 60]
     assert not long, f"split these paragraphs: {long}"
 
@@ -204,15 +208,25 @@ def lines_with_commands(page: Path) -> list[str]:
     return [line.strip().removeprefix("$ ") for line in found if re.match(r"\s*(\$ )?fsn [a-z]", line)]
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if p not in RECORDS and lines_with_commands(p)], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("page", CURRENT, ids=lambda p: str(p.relative_to(ROOT)))
 def test_options_named_in_pages_exist(page: Path) -> None:
     for line in lines_with_commands(page):
         words = line.split("  #")[0].split()
         assert words[1] in COMMANDS, f"{page.name}: {line}"
         named = {word.partition("=")[0].rstrip(",.;:)") for word in words if re.match(r"--[a-z]", word)}
         assert named <= options(words[1]), f"{page.name}: `{line}` has no {named - options(words[1])}"
+    alone = re.findall(r"`(--[a-z][^`\n]*)`", FENCE.sub("", page.read_text("utf-8")))
+    named = {option for span in alone for option in re.findall(r"--[a-z][\w-]*", span)}
+    assert named <= every_option(), f"{page.name}: no command has {named - every_option()}"
+
+
+@cache
+def every_option() -> frozenset[str]:
+    """Those of all commands, and of the benchmarks."""
+    benchmarks = "".join(path.read_text("utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
+    return frozenset(re.findall(r"\"(--[a-z][\w-]*)\"", benchmarks)).union(
+        *(options(name) for name in COMMANDS)
+    )
 
 
 @cache
@@ -223,9 +237,7 @@ def files() -> tuple[str, ...]:
     return tuple(f"/{path.relative_to(ROOT).as_posix()}" + "/" * path.is_dir() for path in found)
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if p not in RECORDS], ids=lambda p: str(p.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", CURRENT, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_named_in_pages_exist(page: Path) -> None:
     """A Python file, or a path below a folder of the project, that a page names in backticks is there."""
     text = "\n".join(
@@ -238,3 +250,29 @@ def test_files_named_in_pages_exist(page: Path) -> None:
         name for name in named if not any(f.rstrip("/").endswith("/" + name.rstrip("/")) for f in files())
     }
     assert missing <= ELSEWHERE, f"{page.name} names {sorted(missing - ELSEWHERE)}"
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_in_files_exist(page: Path) -> None:
+    """Where a page names a file and then a function or class, as `train/loop.py` `train`, the file defines it."""
+    named = re.findall(
+        r"`([\w/]+\.py)`(?:\]\([^)]*\))?((?:,? `[A-Za-z_][\w.]*`)+)", FENCE.sub("", page.read_text("utf-8"))
+    )
+    for file, names in named:
+        found = [ROOT / path[1:] for path in files() if path.endswith("/" + file)]
+        for name in (n for n in re.findall(r"`([\w.]+)`", names) if not n.endswith(".py")):
+            defined = re.compile(rf"^\s*(?:def|class) {name.split('.')[-1]}\b|^{name}\b.* = ", re.MULTILINE)
+            assert any(defined.search(path.read_text("utf-8")) for path in found), (
+                f"{file} does not define {name}"
+            )
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda p: str(p.relative_to(ROOT)))
+def test_python_names_in_pages_exist(page: Path) -> None:
+    """`fsn.ops.fields`, in backticks, is something that Python finds."""
+    text = FENCE.sub("", page.read_text("utf-8"))
+    for name in sorted(set(re.findall(r"`(fsn(?:\.[A-Za-z_]\w*)+)", text))):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError) as error:
+            pytest.fail(f"{page.name} names {name}: {error}")

@@ -5,7 +5,7 @@ mkdocs calls the functions whose names begin with ``on_``. Nothing here asks the
 - README, CONTRIBUTING, CHANGELOG and examples/ become pages; so does every source file that a page links to.
 - ``<!-- command line -->`` becomes the help of every command, ``<!-- three numbers -->`` the README's first table.
 - Formulas ($…$, $$…$$ and blocks of the language ``math``, as GitHub reads them) become MathML, which browsers show by
-  themselves: no script, no font, and a reader of screens can say them.
+  themselves: no script, no font, and a screen reader can say them.
 """
 
 from __future__ import annotations
