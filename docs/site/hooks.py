@@ -38,6 +38,8 @@ PAGES = {
     "examples/README.md": "examples/index.md",
 }
 """Where pages from outside docs/ stand on the site."""
+RECORDS = {"lab-notes.md", "changelog.md", "reproduction.md"}
+"""Long pages that mention everything: the search lists them last."""
 FENCE = re.compile(r"^(```+)([^\n]*)\n(.*?)^\1 *$\n?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 AS_IT_IS = {".csv", ".jpg", ".json", ".jsonl", ".log", ".png", ".svg", ".txt"}
@@ -92,6 +94,10 @@ def place(path: str) -> str:
     return f"{path}.md" if path.startswith("examples/") else f"source/{path}.md"
 
 
+SOURCE = "---\nsearch: {exclude: true}\nhide: [navigation, toc]\n---\n\n"
+"""Pages of source code are not searched, and have the whole width."""
+
+
 def page_of(path: str) -> str:
     """The Markdown of a page that is made from a file."""
     if path.endswith(".md"):
@@ -99,8 +105,8 @@ def page_of(path: str) -> str:
     if path.endswith(".ipynb"):
         return notebook(json.loads(read(path)), path)
     text, language = read(path), Path(path).suffix.removeprefix(".") or "text"
-    hidden = "" if path.startswith("examples/") else "---\nsearch:\n  exclude: true\n---\n\n"
-    return f"{hidden}# {Path(path).name}\n\nThis is `{path}` of the repository.\n\n{fenced(text, language)}"
+    head = "" if path.startswith("examples/") else SOURCE
+    return f"{head}# {Path(path).name}\n\nThis is `{path}` of the repository.\n\n{fenced(text, language)}"
 
 
 def notebook(cells: dict[str, Any], path: str) -> str:
@@ -146,6 +152,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     path = places.get(here) or here.removeprefix("source/")
     path = path if here in places or here.startswith(("source/", "examples/")) else f"docs/{here}"
+    if here in RECORDS:
+        page.meta["search"] = {"boost": 0.2}
     if here == "cli.md":
         markdown = markdown.replace("<!-- command line -->", command_line())
     markdown = markdown.replace("<!-- three numbers -->", three_numbers(read("README.md")))
