@@ -63,7 +63,7 @@ def test_the_site(tmp_path: Path) -> None:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
