@@ -38,11 +38,11 @@ class Recipe:
     lr: float = 1e-3
     """Learning rate of AdamW, before the schedule lowers it."""
     schedule: Shape = "constant"
-    """After the warm-up: constant (the paper's), linear or cosine (falling to the end), wsd (falling in the cool-down)."""
+    """After the warm-up: constant (the paper's), linear or cosine (falls to the end), wsd (falls in the cool-down)."""
     warmup_steps: int = 0
     """Steps in which the learning rate rises from 0, in a line."""
     cooldown: float | None = None
-    """wsd: the part of the run in which the rate falls, in a line to the end. None: 0.2, or as --cooldown-epochs says."""
+    """wsd: the last part of the run, in which the rate falls in a line. None: 0.2, or as --cooldown-epochs says."""
     cooldown_epochs: float | None = None
     """wsd: the same in epochs, instead of --cooldown."""
     lr_floor: float = 0.0

@@ -5,8 +5,8 @@
 Everything a step needs lies on the device: the text, the order of the epoch, the place in that order, the dropout
 counter, the learning rates of the next steps. So the step is the same piece of device work each time and can be
 captured once as a CUDA graph and replayed, many times between two looks of the host. Losses collect in a ring that the
-host reads; learning rates that change lie in another, which the host fills. With ``accumulate`` a batch goes through the
-first three in several parts.
+host reads; learning rates that change lie in another, which the host fills. With ``accumulate`` a batch goes through
+the first three in several parts.
 """
 
 from __future__ import annotations
