@@ -73,7 +73,8 @@ class FlatParameters:
         brings for one of them comes from another use of it, and is added. ``add``: add all of them to what the vector
         holds.
         """
-        copied, added = [], []
+        copied: list[tuple[Tensor, Tensor]] = []
+        added: list[tuple[Tensor, Tensor]] = []
         for name, p in self.parameters.items():
             view, grad = self.view(self.gradient, name), p.grad
             adds = add or p.data_ptr() in written

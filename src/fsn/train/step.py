@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -345,7 +345,9 @@ class Stepper:
         found: list[str] = []
 
         def probed(*args: Any, **kwargs: Any) -> Tensor:
-            watched = record(self.model) if isinstance(self.model, LanguageModel) else nullcontext({})
+            watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
+            if isinstance(self.model, LanguageModel):
+                watched = record(self.model)
             with watched as points:
                 losses = self.model.loss(*args, **kwargs)  # type: ignore[operator]
             bad = first_not_finite((points | {"loss": losses}).items())
