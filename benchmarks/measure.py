@@ -209,7 +209,11 @@ def _training(config: Config, recipe: Recipe, device: torch.device) -> Ready:
         if recipe.engine == "eager":
             return None
         stepper.seek(0, 0)
-        batch = (*stepper._gather(recipe.batch_size), recipe.precision, DropoutKey(stepper.counter, 0))
+        batch = (
+            *stepper.gather(stepper.parts[recipe.batch_size][0]),
+            recipe.precision,
+            DropoutKey(stepper.counter, 0),
+        )
         compiled = recipe.engine.startswith("compile")
         found = gate.check_compiled(model, stepper._loss, *batch) if compiled else Check("fused")
         if not stepper.optimizer.fused:  # PyTorch's AdamW leaves the clipped gradient in the vector

@@ -105,6 +105,7 @@ FIGURES: dict[str, Callable[[str], Any]] = {
         [reading("epoch 1", 0.2), reading("epoch 30")], surface=s
     ),
     "wall-clock": lambda s: training.draw_wallclock(scales(), s),
+    "learning rates": lambda s: training.draw_learning_rates({"FSN": np.array([[1, 0.1], [2, 0.05]])}, s),
     "losses": lambda s: training.draw_loss_curves({"FSN": scales(1)[0].curves, "other": []}, s),
     "losses beside published ones": lambda s: training.draw_loss_curves(
         {"FSN": scales(1)[0].curves}, s, published={"FSN": (2, 1.6, 0.01)}

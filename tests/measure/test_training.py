@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 
 from fsn.errors import UserError
 from fsn.measure import training
+from fsn.train import Run
 from tests.measure.example_runs import made_up_run
 
 
@@ -60,6 +62,23 @@ def test_a_number_that_was_not_logged_is_nan() -> None:
     assert math.isnan(
         training.measure_efficiency(made_up_run("cpu", [1.6], peak_memory_gb=None)).peak_memory_gb
     )
+
+
+def test_learning_rates_of_runs_in_which_they_change() -> None:
+    def with_rates(*rates: float) -> Run:
+        lines = [{"kind": "step", "epoch": 1, "step": 10 * i, "lr": lr} for i, lr in enumerate(rates, 1)]
+        run = made_up_run("a", [1.7])
+        return dataclasses.replace(run, metrics=[*run.metrics, *lines])
+
+    runs = {
+        "wsd": with_rates(0.1, 0.1, 0.05),
+        "constant": with_rates(0.1, 0.1),
+        "old": made_up_run("o", [1.7]),
+    }
+    found = training.learning_rates(runs)
+    assert found.keys() == {"wsd"} and found["wsd"].tolist() == [[10, 0.1], [20, 0.1], [30, 0.05]]
+    line = training.draw_learning_rates(found).axes[0].lines[0]
+    assert line.get_ydata().tolist() == [0.1, 0.1, 0.05]
 
 
 @pytest.mark.parametrize(

@@ -275,6 +275,7 @@ def races(
     kept: int | None = None,
     tied: bool = False,
     broken: str | None = None,
+    accumulate: int = 1,
     **overrides: Any,
 ) -> dict[str, Any]:
     """What is out of order in two passes through a model and an evaluation between them, and which streams are not
@@ -284,7 +285,9 @@ def races(
         model.readout.prototypes = model.embedding.phases  # type: ignore[union-attr]
     tokens, targets = fused_models.text(2, T, "cpu")
     precision: Any = "bf16" if dtype == "bfloat16" else "fp32"
-    recipe = Recipe(batch_size=2, length=T + 1, lr=3e-3, precision=precision, engine="eager")
+    recipe = Recipe(
+        batch_size=2, length=T + 1, lr=3e-3, precision=precision, engine="eager", accumulate=accumulate
+    )
     windows = Windows(fused_models.text(1, 8 * T, "cpu")[0][0].to(torch.uint8), T + 1, T)
     limits = fused_models.limited(chunk=chunk, kept=kept)
     with fused_models.path("fused"), limits, numerics(recipe, torch.device("cpu")):

@@ -35,6 +35,18 @@ def test_nothing_races(interpreter: Interpreter, case: dict[str, Any], trainer: 
 
 
 @pytest.mark.parametrize(
+    "case",
+    [
+        {"family": "fsn", "layers": 1},
+        {"family": "fsn-torus-swiglu", "layers": 1, "bound": "none", "tied": True},
+    ],
+)
+def test_nothing_races_between_the_parts_of_a_batch(interpreter: Interpreter, case: dict[str, Any]) -> None:
+    found = interpreter(f"{STREAMS}:races", accumulate=2, k=9, **case)
+    assert not found["races"] and not found["running"] and found["operations"] > 300
+
+
+@pytest.mark.parametrize(
     ("rule", "family"),
     [
         ("the side waits for the main stream", "fsn"),

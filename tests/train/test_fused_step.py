@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,18 +58,23 @@ def make(on: bool, r: Recipe, world: World) -> Stepper:
     return stepper
 
 
-def distances(clip: float, engine: Any = "eager", device: str = "cpu") -> dict[str, float]:
+WARM: dict[str, Any] = {"accumulate": 2, "schedule": "wsd", "warmup_steps": 3, "cooldown": 0.3, "epochs": 1}
+
+
+def distances(clip: float, engine: Any = "eager", device: str = "cpu", **fields: Any) -> dict[str, float]:
     """An epoch whose last batch is short, with and without the kernels: the largest differences."""
     ends = []
     for on in (True, False):
         r = recipe(clip=clip, precision="fp32", engine=engine, drop_last=False, batch_size=5, lr=0.02)
+        r = dataclasses.replace(r, **fields)
         with switched(on):
             stepper = make(on, r, World(device=torch.device(device)))
             n = stepper.steps_per_epoch
             assert 0 < stepper.batch_at(n - 1) < 5 and n > RING
-            stepper.run(n - 3, 0)
-            stepper.run(3, n - 3)
+            for at in range(0, n, RING):
+                stepper.run(min(RING, n - at), at)
             found = {"values": stepper.flat.values, "ring": stepper.ring} | stepper.optimizer.state_dict()
+            found["lr"] = stepper.optimizer.lr.float()
             found["counters"] = stepper.counters.double()
             if not clip:  # the library writes the clipped gradient back
                 found["gradient"] = stepper.flat.gradient
@@ -122,7 +128,7 @@ def rows_of_three() -> list[bool]:
             for stepper in pair:
                 stepper.seek(position, position)
             batch = pair[0].batch_at(position)
-            mine, theirs = (stepper._gather(batch) for stepper in pair)
+            mine, theirs = (stepper.gather(stepper.parts[batch][0]) for stepper in pair)
             same.append(all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)))
     return same
 
@@ -159,6 +165,10 @@ def test_the_same_run_in_the_interpreter(clip: float) -> None:
     check_distances(shared()("tests.train.test_fused_step:distances", clip=clip))
 
 
+def test_parts_of_a_batch_and_a_schedule_in_the_interpreter() -> None:
+    check_distances(shared()("tests.train.test_fused_step:distances", clip=0.05, **WARM))
+
+
 def test_a_broken_run_in_the_interpreter() -> None:
     check_broken(shared()("tests.train.test_fused_step:broken_run"))
 
@@ -172,6 +182,12 @@ def test_rows_of_several_processes_in_the_interpreter() -> None:
 @pytest.mark.parametrize("clip", [0.0, 0.05])
 def test_the_same_run_on_a_gpu(clip: float, engine: str) -> None:
     check_distances(distances(clip, engine, "cuda"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", ["eager", "graph"])
+def test_parts_of_a_batch_and_a_schedule_on_a_gpu(engine: str) -> None:
+    check_distances(distances(0.05, engine, "cuda", **WARM))
 
 
 @pytest.mark.gpu

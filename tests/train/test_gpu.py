@@ -78,6 +78,47 @@ def test_many_steps_in_one_graph_are_those_of_single_ones(preset: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
+WARM = {"schedule": "wsd", "warmup_steps": 7, "cooldown_epochs": 1.2, "lr_floor": 1e-5}
+
+
+@pytest.mark.parametrize("preset", MODELS)
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_captured_step_follows_the_schedule(preset: str, accumulate: int) -> None:
+    """Through warm-up and into the cool-down, in graphs of one and of many steps: as eagerly."""
+    ends = {}
+    for engine in ("eager", "graph"):
+        r = recipe(engine=engine, precision="fp32", accumulate=accumulate, **WARM)
+        with numerics(r, torch.device("cuda")):
+            stepper = make(preset, r)
+            assert stepper.schedule.warmup < stepper.schedule.falls_at == 20 < stepper.steps_per_epoch
+            rates = []
+            for at, n in ((0, 3), (3, 2 * MANY + 1), (20, 1), (21, 4)):
+                stepper.run(n, at)
+                rates.append(stepper.optimizer.lr.item())
+            assert rates == pytest.approx([stepper.schedule.rate(i) for i in (2, 19, 20, 24)], rel=1e-6)
+            ends[engine] = stepper.read(0, 25)[0], stepper.flat.values
+            assert bool(stepper._graphs) == (engine == "graph")
+    assert ends["graph"][0] == pytest.approx(ends["eager"][0], rel=1e-4)
+    torch.testing.assert_close(ends["graph"][1], ends["eager"][1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("preset", MODELS)
+def test_parts_of_a_batch_give_its_gradient_in_a_graph(preset: str, precision: str) -> None:
+    """The fused kernels on parts of 3, 3 and 2 windows against all 8 at once; dropout on."""
+    found = {}
+    for accumulate in (1, 3):
+        r = recipe(engine="graph", precision=precision, accumulate=accumulate, clip=0.0, lr=0.0)
+        with numerics(r, torch.device("cuda")):
+            stepper = make(preset, r)
+            stepper.run(2, 0)
+            found[accumulate] = stepper.flat.gradient.clone(), stepper.read(0, 2)[0]
+    whole, parts = (found[n][0] for n in (1, 3))
+    tolerance = 1e-5 if precision == "fp32" else 2e-2
+    assert (parts - whole).norm() < tolerance * whole.norm()
+    assert found[3][1] == pytest.approx(found[1][1], rel=tolerance)
+
+
 def test_a_bad_step_freezes_the_graph() -> None:
     """With a weight set to infinity between replays, no later replay changes weights or moments."""
     stepper = make("transformer-1m", recipe(engine="graph", precision="fp32"))
@@ -93,8 +134,9 @@ def test_a_bad_step_freezes_the_graph() -> None:
 
 @pytest.mark.parametrize("preset", MODELS)
 def test_resume_is_bit_equal_in_deterministic_mode(tmp_path: Path, preset: str) -> None:
-    """An incomplete last batch, two epochs, dropout; in one go and in two parts."""
+    """An incomplete last batch, two epochs, dropout, within the warm-up; in one go and in two parts."""
     r = {"deterministic": True, "engine": "graph", "drop_last": False, "batch_size": 24}
+    r |= {"accumulate": 2, "warmup_steps": 15}
     text = corpus()
     for out, parts in (("a", (None,)), ("b", (11, None))):
         for steps in parts:

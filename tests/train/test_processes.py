@@ -29,6 +29,7 @@ from tests.train.tiny import (
 )
 
 ODD: dict[str, Any] = {"batch_size": 67, "drop_last": False, "epochs": 6, "max_steps": 18, "log_steps": 1}
+ODD["warmup_steps"] = 7
 """67 windows do not divide by two, and 202 of them leave one window for the last batch of an epoch: nothing
 at all for one of two processes."""
 
@@ -41,7 +42,10 @@ def test_the_shares_cover_the_batch_once() -> None:
 
 
 def test_two_processes_follow_one(tmp_path: Path) -> None:
-    """FSN and transformer, dropout on, batches that do not divide, resumed half way: losses to 1e-5."""
+    """FSN and transformer, dropout on, batches that do not divide, resumed half way: losses to 1e-5.
+
+    The two compute their shares in four parts each, the one all at once.
+    """
     r = recipe(**ODD)
     whole = corpus()
     n = len(Windows(whole.train, r.length, r.train_stride))

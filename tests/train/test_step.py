@@ -20,10 +20,12 @@ from fsn.train.world import World
 from tests.train.tiny import MODELS, corpus, recipe
 
 
-def make(preset: str, r: Recipe, **overrides: Any) -> tuple[nn.Module, Windows, Stepper]:
+def make(
+    preset: str, r: Recipe, dtype: torch.dtype = torch.float32, **overrides: Any
+) -> tuple[nn.Module, Windows, Stepper]:
     text = corpus()
     torch.manual_seed(r.seed)
-    model = fsn.build(preset, text.vocab_size, **{**MODELS[preset], **overrides}).train()
+    model = fsn.build(preset, text.vocab_size, **{**MODELS[preset], **overrides}).to(dtype).train()
     windows = Windows(text.train, r.length, r.train_stride)
     stepper = Stepper(model, windows, r, World())
     stepper.set_order(epoch_order(len(windows), r.seed, 1))
@@ -128,6 +130,49 @@ def test_incomplete_last_batch_is_a_mean_over_what_is_there() -> None:
     stepper.seek(last, last)
     stepper.run(1, last)
     assert stepper.read(last, 1)[0][0] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("preset", MODELS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_parts_of_a_batch_add_up_to_its_gradient(preset: str, dtype: torch.dtype, tolerance: float) -> None:
+    """Dropout on; a full batch of 40 and the last of an epoch, in 1, 3 and 40 parts."""
+    found = []
+    for accumulate in (1, 3, 40):
+        r = recipe(engine="eager", precision="fp32", drop_last=False, batch_size=40, accumulate=accumulate)
+        model, _, stepper = make(preset, r, dtype=dtype)
+        last = stepper.steps_per_epoch - 1
+        assert stepper.batch_at(last) == 2 and len(stepper.parts[40]) == accumulate
+        results = []
+        for position in (0, last):
+            stepper.seek(position, position)
+            stepper.flat.message.fill_(7.0)  # what was there before does not count
+            stepper._gradients(stepper.batch_at(position), model.loss)  # type: ignore[arg-type]
+            results.append((stepper.flat.gradient.clone(), stepper.flat.spare[0].item()))
+        found.append(results)
+    for results in found[1:]:
+        for (gradient, loss), (whole, whole_loss) in zip(results, found[0], strict=True):
+            slots = stepper.flat.slots
+            pairs = [(stepper.flat.view(gradient, n), stepper.flat.view(whole, n)) for n in slots]
+            assert all((a - b).norm() <= tolerance * whole.norm() for a, b in pairs)
+            assert loss == pytest.approx(whole_loss, rel=tolerance)
+
+
+def test_a_bad_part_of_a_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third of four parts is not finite: the step does not count, and the tensor is named."""
+    model, _, stepper = make("fsn-1m", recipe(engine="eager", precision="fp32", accumulate=4))
+    honest, calls = model.loss, []
+
+    def broken(tokens: torch.Tensor, targets: torch.Tensor, **context: Any) -> torch.Tensor:
+        calls.append(len(tokens))
+        losses = honest(tokens, targets, **context)  # type: ignore[operator]
+        return losses * float("nan") if len(calls) % 4 == 3 else losses
+
+    monkeypatch.setattr(model, "loss", broken)
+    before = stepper.flat.values.clone()
+    stepper._eager(8, broken)
+    assert calls == [2, 2, 2, 2]
+    assert torch.equal(stepper.flat.values, before) and float(stepper.optimizer.broken) == 1
+    assert stepper.first_bad_tensor(0, 0) == "loss"
 
 
 def test_compile_engine_agrees_with_eager_and_its_warm_up_changes_nothing(

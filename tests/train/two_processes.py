@@ -29,7 +29,7 @@ def work(folder: Path, text: Corpus, rank: int) -> None:
     for preset, overrides in MODELS.items():
         out = folder / f"{preset}-two"
         for steps in (ODD["max_steps"] // 2, ODD["max_steps"]):  # the second call resumes
-            r = recipe(**{**ODD, "max_steps": steps})
+            r = recipe(**{**ODD, "max_steps": steps, "accumulate": 4})
             run = train(preset, text, out, r, overrides=overrides, extend=True, quiet=True)
             assert run.finished
     try:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from ..train.run import MARGIN_BITS, Run, same_but_seed, trailing
 from .bootstrap import SeedSummary, seed_summary
-from .finding import Finding, Subject, instrument
+from .finding import Draw, Finding, Subject, instrument
 from .runs import (
     check_comparable,
     diverged_at,
@@ -575,6 +575,33 @@ def draw_loss_curves(
     return figure
 
 
+def learning_rates(runs: Mapping[str, Run]) -> dict[str, Array]:
+    """The rows (step, learning rate) of the runs in which it changes."""
+    found = {}
+    for name, run in runs.items():
+        points = [
+            (line["step"], line["lr"]) for line in run.metrics if line["kind"] == "step" and "lr" in line
+        ]
+        if len({lr for _, lr in points}) > 1:
+            found[name] = np.array(points)
+    return found
+
+
+def draw_learning_rates(rates: Mapping[str, Array], surface: str = "any") -> Figure:
+    """Learning rate by step."""
+    shade = colours(list(rates))
+    with styled(surface):
+        figure, grid = new_figure(1, 1, 1.6)
+        axes = grid[0, 0]
+        for name, points in rates.items():
+            axes.plot(points[:, 0], points[:, 1], color=shade[name], linewidth=1.9, label=name)
+        axes.set_xlabel("step")
+        axes.set_ylabel("learning rate")
+        axes.set_ylim(bottom=0)
+        legend(axes, loc="best")
+    return figure
+
+
 # -- the instrument ------------------------------------------------------------------------------------------
 
 
@@ -614,6 +641,8 @@ def inspect(subject: Subject) -> Finding:
             else f"It is as low as {subject.other} after {last} epochs ({crossing.target:.4f}) after epoch "
             f"{crossing.epoch}, in {crossing.ratio:.2f} times its time."
         )
-    return Finding(
-        "Training", " ".join(told), tables, {"training": lambda surface: draw_loss_curves(shown, surface)}
-    )
+    figures: dict[str, Draw] = {"training": lambda surface: draw_loss_curves(shown, surface)}
+    rates = learning_rates(runs)
+    if rates:
+        figures["learning_rate"] = lambda surface: draw_learning_rates(rates, surface)
+    return Finding("Training", " ".join(told), tables, figures)

@@ -145,7 +145,7 @@ LONG_SEEDS = Need("fsn", THREE, epochs=1, role="code", length=512)
 # -- their sizes -------------------------------------------------------------------------------------------
 
 SAME_RECIPE = (
-    *("lr", "beta1", "beta2", "eps", "weight_decay", "clip"),
+    *("lr", "schedule", "warmup_steps", "beta1", "beta2", "eps", "weight_decay", "clip"),
     *("batch_size", "length", "train_stride", "eval_stride", "drop_last"),
 )
 """What makes two runs the same experiment. Precision, engine and what is written down when may differ."""

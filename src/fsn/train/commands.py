@@ -44,6 +44,8 @@ def train(
       fsn train fsn-1m --out runs/narrow --model k=96 layers=2
       fsn train fsn-1m --out runs/mine --begin-with results/fsn-1m-seed0 --corpus my-notes/ --lr 3e-4
       fsn train fsn-1m --out runs/words --corpus articles.jsonl --text-column text --tokenizer gpt2
+      fsn train fsn-1m --out runs/wsd --epochs 4 --schedule wsd --cooldown-epochs 1 --warmup-steps 500
+      fsn train fsn-1m --out runs/large --batch-size 512 --accumulate 8
       fsn train fsn-1m --out runs/owt --corpus openwebtext/ --token-dtype uint16 --vocab-size 50257
       torchrun --nproc-per-node 4 -m fsn train fsn-8m --out runs/big
 
@@ -57,7 +59,9 @@ def train(
         begin_with: A run whose best weights to begin with, to fine-tune them or to go on under another recipe. The
             text is read in its symbols.
         resume: Go on with the run in the folder if there is one (auto), insist on one (must), refuse (never).
-        extend: Let a run go on with more epochs or steps than it was started with.
+        extend: Let a run go on with more epochs or steps than it was started with, or end in another schedule: a
+            constant run of 30 epochs ends in a cool-down with --extend --epochs 33 --schedule wsd --cooldown-epochs 3.
+            Steps that are done keep their learning rate. Copy the folder first to keep the run as it is.
         device: auto, cpu, cuda or cuda:1.
         budget_minutes: Stop with a checkpoint after so many minutes.
         log: Other places for the curves, besides metrics.jsonl and TensorBoard.

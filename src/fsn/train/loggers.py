@@ -18,6 +18,7 @@ CURVES = {
     "step": {
         "loss_bits": "loss/train_bits",
         "grad_norm": "gradient/norm",
+        "lr": "gradient/learning_rate",
         "tokens_per_s": "speed/tokens_per_s",
     },
     "valid": _VALID,

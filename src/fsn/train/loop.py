@@ -41,6 +41,7 @@ from .loggers import check_loggers
 from .recipe import Recipe
 from .resume import Resume, Source, Start, find_source, how_to_go_on, open_run
 from .run import FORMAT, Run, RunFolder, check_out, load_run, load_weights, siblings, trailing
+from .schedule import Schedule
 from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
 
@@ -124,6 +125,7 @@ def train(
         end = text.document_end(recipe.separate_documents)
         windows = data.Windows(text.train, recipe.length, recipe.train_stride, end)
         valid = data.Windows(text.valid, recipe.length, recipe.eval_stride, end)
+        Schedule.of(recipe, len(windows))  # one that does not fit the run stops here
         folder = RunFolder(out, quiet or not world.first)
         with contextlib.closing(folder), StopRequest() as stop, writing(out, RETRY):
             start = world.first_does(
@@ -384,6 +386,10 @@ class Training:
             f"optimizer fused AdamW, all parameters in one vector; lr {r.lr:g}, weight decay {r.weight_decay:g}, "
             f"clip {r.clip:g}"
         )
+        if not self.stepper.schedule.constant:
+            say(f"schedule  {r.schedule}: {self.stepper.schedule}")
+        if r.accumulate > 1:
+            say(f"batch     {r.batch_size} windows, computed in {r.accumulate} parts")
 
     def _epoch_over(self) -> bool:
         return self.state.position >= self.steps_per_epoch or self.state.step >= self.total
@@ -452,6 +458,7 @@ class Training:
                     "step",
                     loss_bits=s.log_nats / s.log_predictions * BITS,
                     grad_norm=norm,
+                    lr=self.stepper.schedule.rate(s.step - 1),
                     tokens_per_s=round(s.log_predictions / s.log_train_s, 1),
                 )
                 s.log_nats, s.log_predictions, s.log_train_s = 0.0, 0, 0.0

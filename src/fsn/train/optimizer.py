@@ -31,16 +31,16 @@ class FlatParameters:
         named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not named:
             raise ValueError("this module has no parameters to train")
-        device = named[0][1].device
+        device, dtype = named[0][1].device, named[0][1].dtype
         self.slots: dict[str, tuple[int, torch.Size]] = {}
         size = 0
         for name, p in named:
-            if p.dtype != torch.float32:
+            if p.dtype != dtype or dtype not in (torch.float32, torch.float64):
                 raise TypeError(f"parameter {name} is {p.dtype}; the trainer keeps weights in float32")
             self.slots[name] = (size, p.shape)
             size += -(-p.numel() // _ALIGN) * _ALIGN
-        self.values = torch.zeros(size, device=device)
-        self.message = torch.zeros(size + self.SPARE, device=device)
+        self.values = torch.zeros(size, dtype=dtype, device=device)
+        self.message = torch.zeros(size + self.SPARE, dtype=dtype, device=device)
         self.gradient = self.message[:size]
         self.spare = self.message[size:]
         for name, p in named:
@@ -66,33 +66,35 @@ class FlatParameters:
             p.grad = None
 
     @torch.no_grad()
-    def collect(self, written: Set[int] = frozenset()) -> None:
+    def collect(self, written: Set[int] = frozenset(), add: bool = False) -> None:
         """Bring the gradients of a backward pass into the vector, in as few copies as there can be.
 
         ``written``: addresses of the parameters whose gradient the pass put into the vector itself. What autograd
-        brings for one of them comes from another use of it, and is added.
+        brings for one of them comes from another use of it, and is added. ``add``: add all of them to what the vector
+        holds.
         """
-        views, found = [], []
+        copied: list[tuple[Tensor, Tensor]] = []
+        added: list[tuple[Tensor, Tensor]] = []
         for name, p in self.parameters.items():
-            view = self.view(self.gradient, name)
-            if p.data_ptr() in written:
-                if p.grad is not None:
-                    view.add_(p.grad)
-            elif p.grad is None:
+            view, grad = self.view(self.gradient, name), p.grad
+            adds = add or p.data_ptr() in written
+            if grad is None and not adds:
                 view.zero_()
-            elif p.grad.data_ptr() != view.data_ptr():
-                views.append(view)
-                found.append(p.grad)
+            elif grad is not None and grad.data_ptr() != view.data_ptr():
+                (added if adds else copied).append((view, grad))
             p.grad = view
-        plain = [g.is_contiguous() for g in found]
-        if any(plain):
-            torch._foreach_copy_(
-                [v for v, c in zip(views, plain, strict=True) if c],
-                [g for g, c in zip(found, plain, strict=True) if c],
-            )
-        for view, grad, contiguous in zip(views, found, plain, strict=True):
-            if not contiguous:
-                view.copy_(grad)
+        for pairs, some, one in (
+            (copied, torch._foreach_copy_, Tensor.copy_),
+            (added, torch._foreach_add_, Tensor.add_),
+        ):
+            plain = [
+                pair for pair in pairs if pair[1].is_contiguous()
+            ]  # one that is not would slow all of them down
+            if plain:
+                some([view for view, _ in plain], [grad for _, grad in plain])
+            for view, grad in pairs:
+                if not grad.is_contiguous():
+                    one(view, grad)
 
     def still_flat(self) -> bool:
         """Whether every parameter and gradient is still a view (nobody replaced one)."""
@@ -121,9 +123,11 @@ class Optimizer:
         cuda = device.type == "cuda"
         self.fused = fused.available(device)
         """Whether :meth:`finish` can run."""
+        exact = torch.float32 if cuda or self.fused else torch.float64
+        self.lr = torch.tensor(recipe.lr, dtype=exact, device=device)
+        """The learning rate. A step reads it on the device, so that it can change between replays of a graph."""
         self._parameter = nn.Parameter(flat.values, requires_grad=True)
         self._parameter.grad = flat.gradient
-        self.lr: Tensor | float = torch.tensor(recipe.lr, device=device) if cuda else recipe.lr
         self._adamw = torch.optim.AdamW(
             [self._parameter],
             lr=self.lr,
@@ -145,7 +149,6 @@ class Optimizer:
 
             self._norm = torch.zeros((), device=device)
             self._sums = torch.zeros(parts(flat.gradient.numel()), device=device)
-            self._lr = torch.as_tensor(self.lr, dtype=torch.float32, device=device)
 
     def _make_state(self) -> None:
         """Let AdamW allocate its moments now (a graph needs their addresses), without moving a weight."""
@@ -186,7 +189,7 @@ class Optimizer:
         kernels.squares(flat.gradient, self._sums)
         kernels.adamw(
             flat.values, flat.gradient, self.moment, self.square,
-            self._sums, loss, self._norm, self.steps, self.broken, self._lr,
+            self._sums, loss, self._norm, self.steps, self.broken, self.lr,
             r.clip, r.beta1, r.beta2, r.eps, r.weight_decay,
         )  # fmt: skip
         kernels.count(loss, self._norm, self.broken, self.steps, ring, counters)

@@ -15,12 +15,18 @@ from ..io import parse_yaml
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
+Shape = Literal["constant", "linear", "cosine", "wsd"]
 
 # Fields that only say when something is written down. They may change between two parts of one run.
 BOOKKEEPING = frozenset({"checkpoint_minutes", "checkpoint_steps", "log_steps", "eval_at_steps"})
-# Fields that only say where to stop. The learning rate is constant, so a run may be made longer (--extend).
+# Fields that only say where to stop.
 DURATION = frozenset({"epochs", "max_steps"})
-LEAST = {"seed": 0, "length": 2, "lr": 0, "weight_decay": 0, "clip": 0, "eps": 0}
+# Fields that only say how the learning rate falls at the end. With those of the duration they may change where no step
+# that is done would have had another rate (--extend): see schedule.py.
+ENDING = DURATION | {"schedule", "cooldown", "cooldown_epochs", "lr_floor"}
+LEAST = dict.fromkeys(("seed", "lr", "weight_decay", "clip", "eps", "warmup_steps", "lr_floor"), 0) | {
+    "length": 2
+}
 """The least value of a number; of those not named here, 1."""
 LEAST_EPS = 1e-37  # below it, in float32, eps is as good as zero
 
@@ -30,7 +36,17 @@ class Recipe:
     """How a model is trained. The defaults are the paper's."""
 
     lr: float = 1e-3
-    """Learning rate of AdamW, constant through the run."""
+    """Learning rate of AdamW, before the schedule lowers it."""
+    schedule: Shape = "constant"
+    """After the warm-up: constant (the paper's), linear or cosine (falls to the end), wsd (falls in the cool-down)."""
+    warmup_steps: int = 0
+    """Steps in which the learning rate rises from 0, in a line."""
+    cooldown: float | None = None
+    """wsd: the last part of the run, in which the rate falls in a line. None: 0.2, or as --cooldown-epochs says."""
+    cooldown_epochs: float | None = None
+    """wsd: the same in epochs, instead of --cooldown."""
+    lr_floor: float = 0.0
+    """The rate that linear, cosine and wsd fall to."""
     beta1: float = 0.9
     """AdamW: decay of the mean of the gradient."""
     beta2: float = 0.999
@@ -43,6 +59,8 @@ class Recipe:
     """The gradient is scaled down to this global norm where it is longer; 0 switches clipping off."""
     batch_size: int = 64
     """Windows in a step, over all processes together."""
+    accumulate: int = 1
+    """Parts a batch is computed in, one after the other, if it does not fit into memory; the step is the same."""
     length: int = 256
     """Bytes in a window; a window of n bytes holds n - 1 predictions."""
     train_stride: int = 64
@@ -80,11 +98,33 @@ class Recipe:
         check_types(self, "recipe: ")
         object.__setattr__(self, "eval_at_steps", tuple(sorted(set(self.eval_at_steps))))
         for field in dataclasses.fields(self):
-            if field.type == "float":
+            if "float" in str(field.type) and getattr(self, field.name) is not None:
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
             self._check_range(field.name, getattr(self, field.name))
         if any(step < 1 for step in self.eval_at_steps):
             raise UserError("recipe: eval_at_steps must be whole numbers from 1 on")
+        self._check_schedule()
+        if self.accumulate > self.batch_size:
+            raise UserError(
+                f"recipe: accumulate cuts a batch into parts of at least one window, so with batch_size "
+                f"{self.batch_size} it must not be {self.accumulate}; use a smaller number"
+            )
+
+    def _check_schedule(self) -> None:
+        if self.cooldown is not None and self.cooldown_epochs is not None:
+            raise UserError("recipe: cooldown and cooldown_epochs say the same thing in two ways; give one")
+        for name in ("cooldown", "cooldown_epochs"):
+            if getattr(self, name) is not None and self.schedule != "wsd":
+                raise UserError(
+                    f"recipe: {name} is for --schedule wsd, and the schedule is {self.schedule}; "
+                    f"give --schedule wsd, or leave it out"
+                )
+        if self.lr_floor and self.schedule == "constant":
+            raise UserError(
+                "recipe: lr_floor needs a schedule that falls; give --schedule linear, cosine or wsd"
+            )
+        if self.lr_floor > self.lr:
+            raise UserError(f"recipe: lr_floor must not be above lr ({self.lr:g}), but is {self.lr_floor:g}")
 
     def _check_range(self, name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -94,6 +134,10 @@ class Recipe:
             fits, wanted = 0 <= value < 1, "in [0, 1)"
         elif name == "checkpoint_minutes":
             fits, wanted = value > 0, "positive; use a large number for rare checkpoints"
+        elif name == "cooldown":
+            fits, wanted = 0 < value <= 1, "a part of the run, above 0 and at most 1"
+        elif name == "cooldown_epochs":
+            fits, wanted = value > 0, "positive"
         elif isinstance(value, int) and name != "seed" and value >= 2**31:
             fits, wanted = False, "below 2^31"
         else:

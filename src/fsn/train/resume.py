@@ -17,6 +17,7 @@ from .checkpoint import Checkpoint, first_not_finite
 from .recipe import Recipe
 from .run import (
     DURATION_ENTRIES,
+    ENDING_ENTRIES,
     RunFolder,
     compare,
     differences,
@@ -26,6 +27,7 @@ from .run import (
     read_config,
     read_metrics,
 )
+from .schedule import Schedule
 from .world import choose_engine, choose_precision
 
 Resume = Literal["auto", "never", "must"]
@@ -74,7 +76,7 @@ def open_run(
     config = _with_choices(asked, before, device)
     checkpoint = _find_checkpoint(folder, resume)
     if checkpoint is not None:
-        _check_enough(folder, config, checkpoint.state["step"], n_windows)
+        _check_ending(folder, before, config, checkpoint.state["step"], n_windows)
     _restore_files(folder, checkpoint)
     if config != before:
         folder.write_config(config)
@@ -116,13 +118,15 @@ def _check_same(
     extend: bool,
 ) -> None:
     """Stop if the folder holds another run than the one asked for."""
-    blocking = {name: d for name, d in different.items() if not (extend and name in DURATION_ENTRIES)}
+    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING_ENTRIES)}
     if not blocking:
         return
     steps, more = (Recipe.from_dict(c["recipe"]).total_steps(n_windows) for c in (before, asked))
     hint = "give the same options, or choose another --out"
     if blocking.keys() <= DURATION_ENTRIES and more > steps:
         hint = "--extend lets it go on longer"
+    elif blocking.keys() <= ENDING_ENTRIES and not blocking.keys() <= DURATION_ENTRIES:
+        hint = "--extend lets it end in another schedule"
     listed = ", ".join(
         f"{name} ({_short(old)} there, {_short(new)} asked)" for name, (old, new) in blocking.items()
     )
@@ -157,19 +161,34 @@ def _fine_tune_hint(folder: RunFolder) -> str:
 
 def how_to_go_on(folder: RunFolder) -> str:
     """What to do for more training of a finished run."""
+    if read_config(folder.path)["recipe"]["schedule"] != "constant":
+        return f"its learning rate has fallen: to train it longer {_fine_tune_hint(folder)}"
     if folder.checkpoints.names():
         return "to train it longer give more --epochs and --extend"
     return f"it has no checkpoint to go on from: to train it longer {_fine_tune_hint(folder)}"
 
 
-def _check_enough(folder: RunFolder, config: dict[str, Any], done: int, n_windows: int) -> None:
-    """Stop if the run has done more steps than are asked for."""
-    total = Recipe.from_dict(config["recipe"]).total_steps(n_windows)
-    if total < done:
+def _check_ending(
+    folder: RunFolder, before: dict[str, Any], config: dict[str, Any], done: int, n_windows: int
+) -> None:
+    """Stop if the run has done more steps than are asked for, or steps that would have had another learning rate."""
+    there, asked = (Schedule.of(Recipe.from_dict(c["recipe"]), n_windows) for c in (before, config))
+    if asked.total < done:
         raise UserError(
-            f"{folder.path} has done {done:,} steps, and only {total:,} are asked for; "
+            f"{folder.path} has done {done:,} steps, and only {asked.total:,} are asked for; "
             "ask for more --epochs or --max-steps, or choose another --out"
         )
+    if there.shares(asked, done):
+        return
+    if there.falls_at < done:
+        raise UserError(
+            f"the learning rate of {folder.path} has been falling since step {there.falls_at:,}, to end at step "
+            f"{there.total:,}, so that it cannot end elsewhere; {_fine_tune_hint(folder)}"
+        )
+    raise UserError(
+        f"{folder.path} has done {done:,} steps, and in the run asked for the learning rate falls from step "
+        f"{asked.falls_at:,} on; ask for more --epochs or a shorter cool-down, or choose another --out"
+    )
 
 
 def _restore_files(folder: RunFolder, checkpoint: Checkpoint | None) -> None:

@@ -44,7 +44,7 @@ from ..progress import say
 from . import hashes
 from .checkpoint import Checkpoints, first_not_finite, pack, unpack
 from .loggers import Loggers
-from .recipe import BOOKKEEPING, DURATION, Recipe
+from .recipe import BOOKKEEPING, DURATION, ENDING, Recipe
 
 try:
     import fcntl
@@ -55,6 +55,7 @@ FORMAT = 1
 LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
 """Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
 DURATION_ENTRIES = frozenset(f"recipe.{name}" for name in DURATION)
+ENDING_ENTRIES = frozenset(f"recipe.{name}" for name in ENDING)
 BOOKKEEPING_ENTRIES = frozenset(f"recipe.{name}" for name in BOOKKEEPING)
 TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb"}
 """Fields of a line that are different each time a run is made."""

@@ -2,9 +2,11 @@
 
     gather windows → forward → backward → (add up over processes) → clip → AdamW → count
 
-Everything a step needs lies on the device: the text, the order of the epoch, the place in that order, the
-dropout counter. So the step is the same piece of device work each time and can be captured once as a CUDA
-graph and replayed, many times between two looks of the host. Losses collect in a ring that the host reads.
+Everything a step needs lies on the device: the text, the order of the epoch, the place in that order, the dropout
+counter, the learning rates of the next steps. So the step is the same piece of device work each time and can be
+captured once as a CUDA graph and replayed, many times between two looks of the host. Losses collect in a ring that the
+host reads; learning rates that change lie in another, which the host fills. With ``accumulate`` a batch goes through
+the first three in several parts.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,7 @@ from ..ops import DropoutKey
 from .checkpoint import first_not_finite
 from .optimizer import FlatParameters, Optimizer
 from .recipe import Engine, Recipe
+from .schedule import Schedule
 from .world import World, autocast
 
 if TYPE_CHECKING:
@@ -41,6 +44,17 @@ def dropout_base(seed: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
     return (z ^ (z >> 31)) >> 2
+
+
+class Part(NamedTuple):
+    """Rows of a batch that go through the model together."""
+
+    rows: range
+    """Of the whole batch."""
+    offsets: Tensor
+    """The same, (b,), on the device."""
+    shares: Tensor
+    """The derivative of the mean loss by the loss of each prediction, (b, T)."""
 
 
 class Stepper:
@@ -71,12 +85,15 @@ class Stepper:
         self.position, self.counter, self.step = (
             self.counters.unbind()
         )  # in the epoch, for dropout, in the run
+        self._steps_done = 0  # the last of them, as the host knows it
+        self.schedule = Schedule.of(recipe, self.n_windows)
+        self.rates = self.optimizer.lr.new_full((RING,), recipe.lr)
         self.ring = torch.zeros(RING, 2, device=self.device)
         self._slots = torch.arange(RING, device=self.device)[:, None]
         self._fused = self.optimizer.fused
         batches = {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
-        self._rows = {b: self._offsets(b) for b in batches}
-        self._shares = {b: self._share(b) for b in batches}
+        self.parts = {b: self._cut(b) for b in batches}
+        self._later_loss = torch.zeros_like(self.flat.spare[:1])  # of every part but the first
         self._loss: Callable[..., Tensor] = model.loss  # type: ignore[assignment]
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._many: torch.cuda.CUDAGraph | None = None
@@ -88,14 +105,22 @@ class Stepper:
         """Windows in batch ``position`` of an epoch, over all processes: all full but perhaps the last."""
         return min(self.recipe.batch_size, self.n_windows - position * self.recipe.batch_size)
 
-    def _offsets(self, batch: int) -> Tensor:
-        rows = self.world.rows(batch)
-        return torch.arange(rows.start, rows.stop, device=self.device)
-
-    def _share(self, batch: int) -> Tensor:
-        """The derivative of the mean loss by the loss of each of this process's predictions."""
-        ones = torch.ones(len(self.world.rows(batch)), self.recipe.predictions, device=self.device)
-        return ones / (batch * self.recipe.predictions)
+    def _cut(self, batch: int) -> list[Part]:
+        """This process's rows of a batch, in as many parts as the recipe says; fewer where there are fewer rows."""
+        mine, n = self.world.rows(batch), self.recipe.accumulate
+        cuts = [mine[len(mine) * i // n : len(mine) * (i + 1) // n] for i in range(n)]
+        return [
+            Part(
+                rows,
+                torch.arange(rows.start, rows.stop, device=self.device),
+                torch.ones(
+                    len(rows), self.recipe.predictions, dtype=self.flat.values.dtype, device=self.device
+                )
+                / (batch * self.recipe.predictions),
+            )
+            for rows in cuts
+            if rows
+        ]
 
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
@@ -104,19 +129,20 @@ class Stepper:
         """Go to batch ``position`` of the epoch, after ``step`` steps of the run."""
         place = [position, dropout_base(self.recipe.seed) + step, step]
         self.counters.copy_(torch.tensor(place, dtype=torch.int64))
+        self._steps_done = step
         self.optimizer.broken.zero_()
 
     # -- the step ------------------------------------------------------------------------------------------
 
-    def _gather(self, batch: int) -> tuple[Tensor, Tensor]:
+    def gather(self, part: Part) -> tuple[Tensor, Tensor]:
         if self._fused:
             from ..ops.fused.gather import gather
 
-            w, rows = self.windows, self.world.rows(batch)
+            w = self.windows
             return gather(
-                self.counters, self.order, w.tokens, self.recipe.batch_size, rows, w.stride, w.length
+                self.counters, self.order, w.tokens, self.recipe.batch_size, part.rows, w.stride, w.length
             )
-        places = self.position * self.recipe.batch_size + self._rows[batch]
+        places = self.position * self.recipe.batch_size + part.offsets
         text = self.windows.gather(self.order.index_select(0, places))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
@@ -130,38 +156,43 @@ class Stepper:
         The loss is the sum over this process's predictions divided by the number in the whole batch, so the
         parts of all processes add up to the mean, whatever share each has.
         """
-        rows = self.world.rows(batch)
-        if not rows:
+        parts, count = self.parts[batch], batch * self.recipe.predictions
+        if not parts:
             self.optimizer.zero_grad()
-            return
-        self.flat.release()
-        tokens, targets = self._gather(batch)
-        key = DropoutKey(self.counter, rows.start)
-        with autocast(self.recipe.precision, self.device):
-            losses = loss_function(tokens, targets, dropout_key=key, **self._documents(tokens))
-        if self._fused:
-            self._backward_fused(losses, batch)
-            return
-        torch.autograd.backward(losses, self._shares[batch])
-        self.flat.collect()
-        self.flat.spare[0].copy_(losses.detach().sum() / (batch * self.recipe.predictions))
+        for i, part in enumerate(parts):
+            loss = self.flat.spare if i == 0 else self._later_loss
+            self.flat.release()
+            tokens, targets = self.gather(part)
+            key = DropoutKey(self.counter, part.rows.start)
+            with autocast(self.recipe.precision, self.device):
+                losses = loss_function(tokens, targets, dropout_key=key, **self._documents(tokens))
+            if self._fused:
+                self._backward_fused(losses, part, loss, count, add=i > 0)
+            else:
+                torch.autograd.backward(losses, part.shares)
+                self.flat.collect(add=i > 0)
+                loss[0].copy_(losses.detach().sum() / count)
+            if i > 0:
+                self.flat.spare[0].add_(loss[0])
 
-    def _backward_fused(self, losses: Tensor, batch: int) -> None:
+    def _backward_fused(self, losses: Tensor, part: Part, loss: Tensor, count: int, add: bool) -> None:
         """The same, with the loss added up beside the backward pass, which may write gradients to their place."""
         from ..ops.fused import ledger
         from ..ops.fused.adamw import mean
         from ..ops.fused.common import Aside
 
-        with ledger.writing(self.flat.places) as book:
+        with ledger.writing({} if add else self.flat.places) as book:
             aside = Aside(self.device)
             with torch.no_grad(), aside:
-                mean(losses.detach(), self.flat.spare, batch * self.recipe.predictions)
+                mean(losses.detach(), loss, count)
             book.defer(aside, [losses])
-            torch.autograd.backward(losses, self._shares[batch])
-        self.flat.collect(book.written)
+            torch.autograd.backward(losses, part.shares)
+        self.flat.collect(book.written, add)
 
     @torch.no_grad()
     def _update(self) -> None:
+        if not self.schedule.constant:
+            torch.index_select(self.rates, 0, self.step.view(1) % RING, out=self.optimizer.lr.view(1))
         if self._fused:
             self.optimizer.finish(self.flat.spare, self.ring, self.counters)
             return
@@ -259,8 +290,18 @@ class Stepper:
                     self._eager(batch, self._loss)
             self._many = many
 
+    def _set_rates(self, steps: range) -> None:
+        """Fill the ring with the learning rates of the next steps."""
+        if len(steps) > RING:
+            raise ValueError(f"at most {RING} steps at a time, not {len(steps)}")
+        slots = torch.tensor([step % RING for step in steps], device=self.device)
+        self.rates[slots] = self.rates.new_tensor([self.schedule.rate(step) for step in steps])
+
     def run(self, n: int, position: int) -> None:
         """Start ``n`` steps, the first of them on batch ``position`` of the epoch."""
+        if not self.schedule.constant:
+            self._set_rates(range(self._steps_done, self._steps_done + n))
+        self._steps_done += n
         self.prepare()
         i = 0
         while i < n:
@@ -301,25 +342,24 @@ class Stepper:
             return f"parameter {bad}"
         self.seek(position, step)
         batch = self.batch_at(position)
-        points: dict[str, Tensor] = {}
-        watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
-        if isinstance(self.model, LanguageModel):
-            watched = record(self.model)
+        found: list[str] = []
 
         def probed(*args: Any, **kwargs: Any) -> Tensor:
-            with watched as seen:
+            watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
+            if isinstance(self.model, LanguageModel):
+                watched = record(self.model)
+            with watched as points:
                 losses = self.model.loss(*args, **kwargs)  # type: ignore[operator]
-            points.update(seen)
-            points["loss"] = losses
+            bad = first_not_finite((points | {"loss": losses}).items())
+            found.extend([] if bad is None else [bad])
             return losses
 
         try:
             self._gradients(batch, probed)
         finally:
             self.seek(position, step)
-        bad = first_not_finite(points.items())
-        if bad is not None:
-            return bad
+        if found:
+            return found[0]
         parameters = reversed(list(self.model.named_parameters()))
         bad = first_not_finite((name, p.grad) for name, p in parameters if p.grad is not None)
         return None if bad is None else f"gradient of {bad}"

@@ -112,6 +112,8 @@ class Job:
             if self.begin_with is not None:
                 asked["begin_with"] = find_source(Path(self.begin_with), self.out).record
             different = differences(there, asked).keys()
+            if different and self.recipe.schedule != "constant":
+                return False  # a run that went on longer had other learning rates
             return different <= DURATION_ENTRIES and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
         except UserError:
             return False

@@ -1,0 +1,90 @@
+"""The learning rate of every step: warm-up, a constant part, and a fall to the end of the run.
+
+    rate
+     lr  |     ___________          constant  stays
+         |    /           \\         linear    falls in a line from the end of the warm-up
+         |   /             \\        cosine    falls in half a cosine from there
+    floor|  /               \\_      wsd       stays, then falls in a line over the cool-down
+         +---------------------> step
+          warm-up  stable  cool-down
+
+The rate is a function of the step alone, so a resumed run needs no state of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import UserError
+from .recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Step i (the first is 0) of ``total`` has the rate
+
+        lr (i + 1) / warmup                        for i < warmup
+        lr                                         up to ``falls_at``
+        floor + (lr - floor) fall((i - falls_at) / (total - falls_at))    from there
+
+    with fall(x) = 1 - x, or (1 + cos πx) / 2 for the cosine. The floor itself would be the rate of the step after the
+    last. These are PyTorch's ``LinearLR`` and ``CosineAnnealingLR``.
+    """
+
+    lr: float
+    floor: float
+    warmup: int
+    falls_at: int
+    total: int
+    shape: Literal["linear", "cosine"]
+
+    @classmethod
+    def of(cls, recipe: Recipe, n_windows: int) -> Schedule:
+        """The schedule of a run over ``n_windows`` windows; one that is longer than the run is an error."""
+        r, total = recipe, recipe.total_steps(n_windows)
+        falling = 0
+        if r.schedule == "wsd":
+            falling = round(total * (0.2 if r.cooldown is None else r.cooldown))
+            if r.cooldown_epochs is not None:
+                falling = round(r.steps_per_epoch(n_windows) * r.cooldown_epochs)
+        elif r.schedule != "constant":
+            falling = total - r.warmup_steps
+        if r.warmup_steps + falling > total or (r.schedule != "constant" and falling < 1):
+            raise UserError(
+                f"the schedule does not fit the run: {r.warmup_steps:,} steps of warm-up and {max(falling, 0):,} of "
+                f"cool-down in {total:,} steps; change --warmup-steps, --cooldown or --cooldown-epochs, or --epochs"
+            )
+        shape: Literal["linear", "cosine"] = "cosine" if r.schedule == "cosine" else "linear"
+        return cls(r.lr, r.lr_floor, r.warmup_steps, total - falling, total, shape)
+
+    @property
+    def constant(self) -> bool:
+        return not self.warmup and self.falls_at == self.total
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the step that follows ``step`` steps."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        if step < self.falls_at or self.falls_at == self.total:
+            return self.lr
+        x = min((step - self.falls_at) / (self.total - self.falls_at), 1.0)
+        left = (1.0 + math.cos(math.pi * x)) / 2.0 if self.shape == "cosine" else 1.0 - x
+        return self.floor + (self.lr - self.floor) * left
+
+    def shares(self, other: Schedule, steps: int) -> bool:
+        """Whether both give the first ``steps`` steps the same rates, so that a run of one can go on as the other."""
+        if self == other or steps == 0:
+            return True
+        start = (self.lr, self.warmup) == (other.lr, other.warmup)
+        return start and steps <= min(self.falls_at, other.falls_at)
+
+    def __str__(self) -> str:
+        parts = [f"{self.warmup:,} steps of warm-up"] if self.warmup else []
+        if self.falls_at > self.warmup:
+            parts.append(f"{self.falls_at - self.warmup:,} at {self.lr:g}")
+        if self.falls_at < self.total:
+            curve = "in half a cosine" if self.shape == "cosine" else "in a line"
+            parts.append(f"{self.total - self.falls_at:,} {curve} to {self.floor:g}")
+        return ", ".join(parts)
