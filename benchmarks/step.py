@@ -179,8 +179,23 @@ def run(options: argparse.Namespace, device: torch.device, path: Path | None = N
     if found := sum(g["found"] for g in graphs):
         compiled = sum(g["compiled"] for g in graphs)
         print(f"torch.compile: {found} graphs found in the cache, {compiled} compiled")
+    for words in cut_up(rows):
+        print(words)
     print(f"{results['seconds']:.0f} s in all")
     return results
+
+
+def cut_up(rows: list[dict[str, Any]]) -> list[str]:
+    """Which steps torch.compile did not take in one piece: they pay for what it could not trace."""
+    found = []
+    for row in rows:
+        for part in PARTS if not row["check"]["failed"] else ():
+            pieces = sum(row[part]["graphs"].values())
+            if pieces > 1:
+                found.append(
+                    f"{row['model']}-{row['size']}, {part}: torch.compile made {pieces} pieces of it, not one"
+                )
+    return found
 
 
 def fill_caches(options: argparse.Namespace, plan: list[Case], device: torch.device) -> dict[str, Any] | None:

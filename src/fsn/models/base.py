@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import overload
 
 import torch
@@ -93,7 +92,7 @@ class LanguageModel(Generation, nn.Module):
                 raise UserError(
                     f"documents have shape {tuple(documents.shape)} and tokens {tuple(tokens.shape)}; make them equal"
                 )
-            context = replace(context, documents=documents)
+            context.documents = documents
         return self.compute_loss(tokens, masked, context)
 
     def new_cache(self, lean: bool = False) -> Cache:

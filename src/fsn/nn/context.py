@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from torch import Tensor
 
 from ..ops import DropoutKey
@@ -11,29 +9,41 @@ from .past import Cache, Past
 from .probe import NO_PROBE, Probe
 
 
-@dataclass(frozen=True)
 class Context:
-    """One argument for all that a forward pass may need beside its state; the default needs nothing."""
+    """One argument for all that a forward pass may need beside its state; the default needs nothing.
 
-    probe: Probe = NO_PROBE
-    dropout_key: DropoutKey | None = None
-    """None: no dropout."""
-    cache: Cache | None = None
-    """The memory of the model, or None where a sequence is read whole."""
-    past: Past | None = None
-    """The part of the cache that belongs to this layer: see :meth:`layer`."""
-    first: int = 0
-    """Position of the first row: how many the cache held before."""
-    padding: Tensor | None = None
-    """(B, first + T), true for positions that no later one looks at; None: there are none."""
-    documents: Tensor | None = None
-    """(B, T), the number of the document that a position belongs to, rising; None: all belong to one. No position looks
-    into another document. For a sequence read whole."""
+    probe: says what happens at named points.
+    dropout_key: None for no dropout.
+    cache: the memory of the model, or None where a sequence is read whole.
+    past: the part of the cache that belongs to this layer: see :meth:`layer`.
+    first: position of the first row: how many the cache held before.
+    padding: (B, first + T), true for positions that no later one looks at; None: there are none.
+    documents: (B, T), the number of the document that a position belongs to, rising; None: all belong to one. No
+    position looks into another document. For a sequence read whole.
+
+    A plain class: torch.compile of PyTorch 2.11 cannot trace a dataclass with a default that is an object, and would
+    cut the model into a piece for each layer.
+    """
+
+    def __init__(
+        self,
+        probe: Probe | None = None,
+        dropout_key: DropoutKey | None = None,
+        cache: Cache | None = None,
+        past: Past | None = None,
+        first: int = 0,
+        padding: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> None:
+        self.probe: Probe = NO_PROBE if probe is None else probe
+        self.dropout_key, self.cache, self.past, self.first = dropout_key, cache, past, first
+        self.padding, self.documents = padding, documents
 
     def layer(self, index: int) -> Context:
         """The same inside a layer: its points by its name, its part of the cache."""
         past = None if self.cache is None else self.cache.layers[index]
-        return replace(self, probe=self.probe.at(f"layers.{index}"), past=past)
+        probe = self.probe.at(f"layers.{index}")
+        return Context(probe, self.dropout_key, self.cache, past, self.first, self.padding, self.documents)
 
     @property
     def masked(self) -> Tensor | None:
