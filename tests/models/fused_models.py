@@ -22,7 +22,7 @@ import fsn
 from fsn.data import Windows, epoch_order
 from fsn.models import FSN, LanguageModel, fused, selfcheck
 from fsn.ops import DropoutKey
-from fsn.ops.fused import ledger
+from fsn.ops.fused import check, ledger
 from fsn.train.optimizer import FlatParameters
 from fsn.train.recipe import Recipe
 from fsn.train.step import Stepper
@@ -389,9 +389,9 @@ def self_check(
     with contextlib.ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("FSN_FUSED", "force" if forced else "1")
-        patch.setattr(fused, "CHECKED", {"cpu"})
-        patch.setattr(selfcheck, "LENGTHS", {256: 9})
-        patch.setattr(selfcheck, "_verdicts", {})
+        patch.setattr(check, "CHECKED", {"cpu"})
+        patch.setattr(check, "LENGTHS", {256: 9})
+        patch.setattr(check, "_verdicts", {})
         if broken:
             module, _, name = broken.partition(":")
             home = importlib.import_module(f"fsn.ops.fused.{module}")

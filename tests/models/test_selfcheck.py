@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fsn.models import fused, preset, selfcheck
+from fsn.ops.fused import check
 from tests.ops.fused.interpreter import Interpreter
 
 CHECK = "tests.models.fused_models:self_check"
@@ -74,7 +75,7 @@ def test_the_check_can_be_skipped(interpreter: Interpreter) -> None:
 def test_no_check_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the answer is the reference, and the check is done at the next chance."""
     device, capturing = torch.device("cuda", 0), True
-    monkeypatch.setattr(selfcheck, "_verdicts", {})
+    monkeypatch.setattr(check, "_verdicts", {})
     monkeypatch.setattr(selfcheck, "disagreement", lambda *args: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     with pytest.warns(UserWarning, match="Run the model once before"):
@@ -95,12 +96,12 @@ def test_the_kernels_of_this_gpu_pass(
     name: str, dtype: torch.dtype, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FSN_FUSED", raising=False)
-    monkeypatch.setattr(selfcheck, "_verdicts", {})
+    monkeypatch.setattr(check, "_verdicts", {})
     config, device, seconds = preset(name, 205), torch.device("cuda"), []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
-            selfcheck._verdicts.clear()
+            check._verdicts.clear()
             start = time.perf_counter()
             assert fused.serves(config, device, dtype, length)
             seconds.append(time.perf_counter() - start)

@@ -16,16 +16,13 @@ from torch import Tensor, nn
 from .. import ops
 from ..nn import PLAIN, Context, CouplingKernel, MeanField, SwiGLU
 from ..ops import fused
+from ..ops.fused import check
 from .config import Config, FSNConfig
 
 if TYPE_CHECKING:
     from ..ops.fused.attention import Coefficients
     from ..ops.fused.common import Aside
     from .fsn import FSN, FSNLayer
-
-
-CHECKED = {"cuda"}
-"""Kinds of device for which kernels are compiled, so that they are checked before their first use."""
 
 
 def _any(value: Any) -> bool:
@@ -96,7 +93,7 @@ def serves(
     """
     if not (isinstance(config, FSNConfig) and _allowed(config, MODEL) and fused.available(device)):
         return False
-    if device.type not in CHECKED or fused.forced():
+    if device.type not in check.CHECKED or fused.forced():
         return True
     from .selfcheck import agrees
 

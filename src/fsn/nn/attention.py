@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from .. import ops
 from ..checks import check
 from ..errors import UserError
-from ..ops.fused import synchronize as fused
+from ..ops.fused import heads as fused
 from .coupling import CouplingKernel
 from .gates import Gates
 from .past import Cache, Past
+from .selfcheck import trusted
 
 
 class FrustratedAttention(nn.Module):
@@ -98,32 +99,60 @@ class FrustratedAttention(nn.Module):
         past = None if cache is None else cache.layers[0]
         marks = _marks(x, padding_mask, documents)
         apart, positions = _divide(marks, past, first, x)
-        theta = self._heads(self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32)))
+        phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
+        drops = self.dropout > 0 and self.training
+        whole = past is None and apart is None and not drops
+        if whole and fused.serves(phases, self.heads) and trusted(self, phases):
+            update = self._fused(phases)
+        else:
+            update = self._reference(phases, apart, positions, past, first)
+        if cache is not None:
+            cache.grow(x[..., 0], None)
+        if not torch.is_autocast_enabled(x.device.type):  # which casts by itself
+            update = update.to(x.dtype)
+        out: Tensor = self.from_phases(update)
+        return out
+
+    def _fused(self, phases: Tensor) -> Tensor:
+        """Whole sequences through kernels: (B, T, d) -> (B, T, d)"""
+        theta = phases.unflatten(-1, (self.heads, self.k)).permute(2, 0, 1, 3).contiguous()
+        gates = [torch.cat((g.weight, g.bias[:, None]), dim=1) for g in self.gates]
+        features = F.pad(ops.phase_features(theta), (0, 8), value=1.0)  # a column of ones adds the bias
+        raw = features.flatten(1, 2) @ F.pad(torch.stack(gates), (0, 7)).mT
+        raw = raw.unflatten(1, theta.shape[1:3])
+        kernel = self.kernel
+        update = fused.frustrated_update(
+            theta, raw, self.rates, self.tau, kernel.w0, kernel.w1, self.alpha, self.law, kernel.score
+        )
+        return update.permute(1, 2, 0, 3).flatten(2)
+
+    def _reference(
+        self,
+        phases: Tensor,
+        apart: Tensor | None = None,
+        positions: Tensor | None = None,
+        past: Past | None = None,
+        first: int = 0,
+    ) -> Tensor:
+        """Everything, in plain PyTorch: (B, T, d) -> (B, T, d)"""
+        batch, theta = phases.shape[0], self._heads(phases)
         gate_q, gate_k, gate_v = self._gates(theta)
         at = first if positions is None else self._per_head(positions)
         query = ops.rotary_features(theta, gate_q, self.rates, at)
         keys = ops.rotary_features(theta, gate_k, self.rates, at)
-        w0, w1 = (self._coefficients(pair, x.shape[0]) for pair in (self.kernel.w0, self.kernel.w1))
-        score = self._score(x.shape[0])
-        tau, law = self._per_row(self.tau, x.shape[0]), (self.law.harmonics, self.law.frame)
-        drops = self.dropout > 0 and self.training
-        if past is None and apart is None and not drops and fused.serves(theta):
-            pull = fused.synchronize(theta, query, keys, tau, w0, w1, *law, score=score)
-        else:
-            own = None if score is None else keys
-            keys, fields = self._remember(theta, keys, w0, w1, score, past, first)
-            hidden = None if apart is None else self._per_head(apart)
-            scores = ops.coherence_scores(query, keys, tau, own=own, first=first)
-            attention = ops.causal_softmax(scores, first, hidden)
-            attention = F.dropout(attention, self.dropout, drops)
-            pull = ops.coupling(theta, attention, w0, w1, *law, fields, first)
-        update = gate_v * pull
+        w0, w1 = (self._coefficients(pair, batch) for pair in (self.kernel.w0, self.kernel.w1))
+        score = self._score(batch)
+        own = None if score is None else keys
+        keys, fields = self._remember(theta, keys, w0, w1, score, past, first)
+        hidden = None if apart is None else self._per_head(apart)
+        scores = ops.coherence_scores(query, keys, self._per_row(self.tau, batch), own=own, first=first)
+        attention = ops.causal_softmax(scores, first, hidden)
+        attention = F.dropout(attention, self.dropout, self.training)
+        law = self.law.harmonics, self.law.frame
+        update = gate_v * ops.coupling(theta, attention, w0, w1, *law, fields, first)
         if self.alpha is not None:
-            update = ops.norm_matched_tanh(update, self._per_row(self.alpha, x.shape[0]))
-        if cache is not None:
-            cache.grow(x[..., 0], None)
-        update = update.unflatten(0, (x.shape[0], self.heads)).transpose(1, 2).flatten(2)
-        return self.from_phases(update.to(x.dtype))
+            update = ops.norm_matched_tanh(update, self._per_row(self.alpha, batch))
+        return update.unflatten(0, (batch, self.heads)).transpose(1, 2).flatten(2)
 
     def _remember(
         self,

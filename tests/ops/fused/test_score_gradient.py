@@ -61,7 +61,7 @@ def row_sums(
         worst, sizes = 0.0, []
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, False, False, score):
             ds = softmax_backward(
-                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, DRIFT[frame], down
+                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, DRIFT[frame], kp, down
             ).double()
             if down is not None:
                 assert not ds.diagonal(r0, 1, 2).any()

@@ -1,4 +1,4 @@
-"""Scores, softmax and coupling as a custom op: value and every gradient against float64, and what a compiler sees."""
+"""Scores, softmax and coupling as a custom op: value and every gradient against float64."""
 
 from __future__ import annotations
 
@@ -60,34 +60,6 @@ def errors(
     return {name: float((found[name] - exact[name]).norm() / scale[name]) for name in exact}
 
 
-def compiled(heads: int, dtype: str) -> dict[str, float]:
-    """The layer traced in one piece with the op inside, against the layer as it is: how far value and gradients are."""
-    import torch
-
-    import fsn
-
-    torch.manual_seed(0)
-    layer = fsn.FrustratedAttention(12, heads)
-    x = torch.randn(2, 20, 12)
-    targets: list[str] = []
-
-    def note(graph: Any, inputs: Any) -> Any:
-        targets.extend(str(node.target) for node in graph.graph.nodes)
-        return graph.forward
-
-    half = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
-    with half:
-        torch.compile(layer, fullgraph=True, backend=note)(x)
-    torch._dynamo.reset()
-    found = []
-    for form in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
-        with half:
-            out = form(x).float()
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
-    far = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True))
-    return {"ops in the graph": sum("attend" in target for target in targets), "difference": far}
-
-
 def checked(scored: bool) -> dict[str, str]:
     """What torch.library's own check says of the op: schema, shapes of the fake form, autograd."""
     import torch
@@ -117,52 +89,7 @@ def test_update_and_gradients_on_a_gpu(case: dict[str, Any], dtype: str) -> None
     assert max(found.values()) < LIMIT[dtype], found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_compiler_sees_through(dtype: str) -> None:
-    found = shared()("tests.ops.fused.test_synchronize:compiled", heads=2, dtype=dtype)
-    assert found == {"ops in the graph": 1, "difference": 0.0}
-
-
 @pytest.mark.parametrize("scored", [False, True])
 def test_the_op_passes_the_check_of_torch_library(scored: bool) -> None:
     found = shared()("tests.ops.fused.test_synchronize:checked", scored=scored)
     assert set(found.values()) == {"SUCCESS"}
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_compiled_layer_on_a_gpu(dtype: str) -> None:
-    import torch
-
-    import fsn
-
-    torch.manual_seed(0)
-    layer = fsn.FrustratedAttention(64, 2).cuda()
-    x = torch.randn(2, 130, 64, device="cuda")
-    found = []
-    for form in (layer, torch.compile(layer, fullgraph=True)):
-        with torch.autocast("cuda", torch.bfloat16, enabled=dtype == "bfloat16"):
-            out = form(x).float()
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
-    for a, b in zip(*found, strict=True):
-        assert (a - b).norm() <= LIMIT[dtype] * a.norm() + 1e-6
-
-
-@pytest.mark.gpu
-def test_memory_grows_with_the_length_not_with_its_square() -> None:
-    import torch
-
-    import fsn
-
-    layer = fsn.FrustratedAttention(64).cuda()
-    peaks = []
-    for length in (8192, 16384):
-        x = torch.randn(1, length, 64, device="cuda", requires_grad=True)
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        with torch.autocast("cuda", torch.bfloat16):
-            layer(x).float().square().sum().backward()
-        peaks.append(torch.cuda.max_memory_allocated() - before)
-    assert peaks[1] < 2.3 * peaks[0]

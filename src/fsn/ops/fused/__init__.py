@@ -4,7 +4,7 @@ Nothing here is imported unless it can run: see :func:`available`. The reference
 compare forward values and every gradient.
 
 Switches: ``FSN_FUSED=0`` in the environment turns the fused path off, ``FSN_FUSED=force`` turns the check of the
-kernels off that a model does before it first runs fused on a GPU (``models/selfcheck.py``). ``TRITON_INTERPRET=1`` runs
+kernels off that a model or a layer does before it first runs fused on a GPU (``check.py``). ``TRITON_INTERPRET=1`` runs
 the kernels in Triton's interpreter on the CPU, for tests.
 """
 

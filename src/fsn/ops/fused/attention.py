@@ -20,7 +20,7 @@ from .couple import Couple
 from .products import triangle
 from .score_gradient import softmax_backward
 from .scores import attention_chunks
-from .tiles import BLOCK, FIELDS, STRIP, row_shape
+from .tiles import BLOCK, row_shape
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
 DRIFT = {None: 0, "rest": 1, "co-rotating": 2}
@@ -135,9 +135,9 @@ class AttentionFunction(torch.autograd.Function):
         scored = score is not None
         own = torch.empty(5 if scored else 4, rows, dtype=torch.float32, device=device)
         if scored:
-            r = max(1, r // 2)
+            r = tiles.rows_of_steps(64 * tiles.FOLDED_ROWS // width, tiles.SCORE_STEPS)
             query_folded_key_kernel[(triton.cdiv(batch * tp, r * tiles.SCORE_STEPS),)](
-                theta, pre, cos, sin, score, q, key, own, batch, length, tp, k,
+                theta, pre, cos, sin, score, q, key, own, batch, length, tp, k, batch,
                 kp, width, r, tiles.SCORE_STEPS, mode, num_warps=max(1, width // 64),
             )  # fmt: skip
         else:
@@ -199,7 +199,7 @@ class AttentionFunction(torch.autograd.Function):
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dout, dcast, theta, a, pre, turn if alpha is None else alpha, constant, da, dpre, dg, turn, dalpha,
-            batch, length, tp, kp, width, n, r, ctx.gate, alpha is not None, drift,
+            batch, length, tp, batch, kp, width, n, r, ctx.gate, alpha is not None, drift,
             *arrives, mode, num_warps=warps,
         )  # fmt: skip
 
@@ -208,11 +208,11 @@ class AttentionFunction(torch.autograd.Function):
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
         if kept is not None:
             with aside:
-                df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
+                df = triangle(kept, dg, torch.empty_like(dg), kp, transposed=True)
                 multiplied = aside.mark()
                 dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
             aside.wait(made)
-            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift, down)
+            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift, kp, down)
             aside.wait(multiplied)
             del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -225,21 +225,21 @@ class AttentionFunction(torch.autograd.Function):
             for r0, attention in attention_chunks(
                 q, key, tau, own, batch, length, ctx.round_scores, True, scored
             ):
-                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift, down)
-                triangle(ds, keys, dq, r0)
-                triangle(attention, dg, df, r0, transposed=True)
-                triangle(ds, queries, dkey, r0, transposed=True)
+                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift, kp, down)
+                triangle(ds, keys, dq, kp, r0)
+                triangle(attention, dg, df, kp, r0, transposed=True)
+                triangle(ds, queries, dkey, kp, r0, transposed=True)
             dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
         width, r, warps = row_shape("prepare_backward", kp)
-        if scored:
-            r, warps = tiles.SCORE_ROWS * r, tiles.SCORE_ROWS * max(1, width // 64)
-        programs = triton.cdiv(rows, r)
+        steps = tiles.SCORE_ROWS if scored else 1
+        r = tiles.rows_of_steps(r, steps)
+        programs = triton.cdiv(batch * tp, r * steps)
         dtheta_in, dtau = new(rows, kp, kind=f32), new(programs, kind=f32)
         dscore_part = new(programs, 2, kp, kind=f32) if scored else dtau
         prepare_backward_kernel[(programs,)](
             theta, pre, cos, sin, dq, dkey, dfield, da, slope, dout, dcast, score if scored else theta,
             down if scored else theta, dpre, dtheta_in, dtau, dscore_part,
-            rows, length, tp, k, kp, width, r, scored, *arrives, mode, num_warps=warps,
+            batch, length, tp, k, batch, kp, width, r, steps, scored, *arrives, mode, num_warps=warps,
         )  # fmt: skip
         weights = Aside(device, "weights")
         with weights:
@@ -255,12 +255,13 @@ class AttentionFunction(torch.autograd.Function):
 
 
 def coupling_fields(theta: Tensor, w: Tensor, length: int, law: CouplingLaw, dtype: torch.dtype) -> Tensor:
-    """theta (M, KP), w (4, N, KP) -> F (B, TP, 2N·KP)"""
+    """theta (M, KP), w (4, N, KP), or one for each head (heads, 4, N, KP) -> F (B, TP, 2N·KP)"""
     rows, kp = theta.shape
-    batch, tp, tile = rows // length, round_up(length, BLOCK), FIELDS
+    batch, tp, tile = rows // length, round_up(length, BLOCK), tiles.shape("FIELDS", kp)
     field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=theta.device)
     fields_kernel[(triton.cdiv(batch * tp, tile.rows), triton.cdiv(kp, tile.columns))](
-        theta, w, field, batch, length, tp, kp, law.harmonics, tile.rows, tile.columns,
+        theta, w, field, batch, length, tp, batch * 4 * law.harmonics * kp // w.numel(),
+        kp, law.harmonics, tile.rows, tile.columns,
         *law.parts, math_mode(dtype), num_warps=tile.warps,
     )  # fmt: skip
     return field
@@ -271,13 +272,13 @@ def field_backward(
 ) -> tuple[Tensor, Tensor]:
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
     kp, n, tp = da.shape[1], law.harmonics, df.shape[1]
-    strip = STRIP
+    strip: tiles.Strip = tiles.shape("STRIP", kp)
     blocks = df.shape[0] * tp // strip.tokens
     dtheta = torch.empty_like(da)
     partial = torch.empty(blocks, 4 * n + 1, kp, dtype=torch.float32, device=df.device)
     for n0 in range(0, n, 3):
         field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
-            df, weight, da, theta, w, dtheta, partial, length, tp,
+            df, weight, da, theta, w, dtheta, partial, length, tp, df.shape[0] * 4 * n * kp // w.numel(),
             kp, strip.columns, n, n0, min(3, n - n0), strip.tokens, strip.stages,
             *law.parts, DRIFT[law.drift] if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip

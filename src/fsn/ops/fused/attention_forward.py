@@ -95,19 +95,20 @@ def query_key_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def query_folded_key_kernel(
     theta_ptr, pre_ptr, cos_ptr, sin_ptr, score_ptr, q_ptr, key_ptr, own_ptr,
-    B, T, TP, k,
+    B, T, TP, k, each,
     KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, STEPS: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """The same with keys that carry their successor's, k̃_u = k_u + λ k_{u+1} with λ = score (2, k).
+    """The same with keys that carry their successor's, k̃_u = k_u + λ k_{u+1}, λ in score (heads, 2, k).
 
     A program makes R times STEPS rows, STEPS of them one after the other from the last to the first, so that the
-    successor is at hand. STEPS divides TP. The diagonal has no successor: q_t · k_t, from rounded numbers as any other
-    score, goes to row 4 of own (5, B·T).
+    successor is at hand. R times STEPS divides TP. The diagonal has no successor: q_t · k_t, from rounded
+    numbers as any other score, goes to row 4 of own (5, B·T).
     """
     first = (tl.program_id(0) * R + tl.arange(0, R)) * STEPS
     batch = first // TP
     kind: tl.constexpr = q_ptr.dtype.element_ty
-    re, im = load_score(score_ptr, k, KP, W)
+    head = tl.program_id(0) * (R * STEPS) // TP // each
+    re, im = load_score(score_ptr + head * (2 * k), k, KP, W)
     t = first % TP + STEPS
     rows = batch.to(tl.int64) * T + t
     ok = (batch < B) & (t < T)
@@ -175,16 +176,17 @@ def stack_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def fields_kernel(
     theta_ptr, w_ptr, field_ptr,
-    B, T, TP,
+    B, T, TP, each,
     KP: tl.constexpr, N: tl.constexpr, R: tl.constexpr, BC: tl.constexpr,
     HAS0: tl.constexpr, HAS0I: tl.constexpr, HAS1: tl.constexpr, HAS1I: tl.constexpr,
     MATH: tl.constexpr,
 ):  # fmt: skip
     """θ -> the fields F_u⁽ⁿ⁾ = w0⁽ⁿ⁾ z_uⁿ + w1⁽ⁿ⁾ z_{u+1}ⁿ, powers by recurrence in registers.
 
-    theta (B·T, KP) float32, w (4, N, KP): w0 re, im, w1 re, im -> field (B·TP, N, KP, 2), real parts beside imaginary
-    ones, finite rows behind each sequence
+    theta (B·T, KP) float32, w (heads, 4, N, KP): w0 re, im, w1 re, im -> field (B·TP, N, KP, 2), real parts beside
+    imaginary ones, finite rows behind each sequence. ``each`` head has so many sequences; R divides TP.
     """
+    w_ptr += (tl.program_id(0) * R // TP // each) * (4 * N * KP)
     padded = tl.program_id(0) * R + tl.arange(0, R)
     cols = tl.program_id(1) * BC + tl.arange(0, BC)
     inside = cols < KP

@@ -26,7 +26,7 @@ INTERPRETING = bool(triton.knobs.runtime.interpret) if hasattr(triton, "knobs") 
 
 COUNTS = [
     "M", "B", "T", "nr", "r0", "n", "first_row", "site", "threshold", "blocks", "biased",
-    "again", "bias_again", "taus", "alphas",
+    "again", "bias_again", "taus", "alphas", "each",
 ]  # fmt: skip
 """Arguments that only count or mask: kernels are not compiled anew for each kind of value they take."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .common import COUNTS, apart, math_mode, sincos, tile_of
 from .products import triangle
-from .tiles import COUPLE, PASS, pass_grid
+from .tiles import PASS, Tile, pass_grid, shape
 
 MOST = 3
 """Harmonics whose sums fit into the registers; with more of them the aggregated fields are written down."""
@@ -28,26 +28,30 @@ def pull(pairs, c, s):
 
 @triton.jit
 def drifted(x, weight_ptr, constant_ptr, token, ok, cols, KP: tl.constexpr, DRIFT: tl.constexpr):
-    """x with the drift: DRIFT 1, rest frame (weight is the diagonal's); 2, co-rotating (the sum of earlier ones)."""
+    """x with the drift: DRIFT 1, rest frame (weight is the diagonal's); 2, co-rotating (the sum of earlier ones).
+
+    constant_ptr: the first number of the token's head, one for all tokens or (R, 1)
+    """
     if DRIFT:
         weight = tl.load(weight_ptr + token, mask=ok, other=0.0)
         if DRIFT == 2:
             weight = -weight
-        x += weight[:, None] * tl.load(constant_ptr + cols, mask=cols < KP, other=0.0)[None, :]
+        x += weight[:, None] * tl.load(constant_ptr + cols[None, :], mask=(cols < KP)[None, :], other=0.0)
     return x
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def couple_kernel(
     a_ptr, field_ptr, theta_ptr, weight_ptr, constant_ptr, x_ptr, slope_ptr,
-    T, TP, WIDTH, r0, nr,
+    T, TP, WIDTH, r0, nr, each,
     KP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr,
     DRIFT: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Aggregate the fields over earlier tokens and contract them with the token's own phases, N ≤ 3 harmonics.
 
-    a (B, nr, WIDTH), rows r0 .. r0 + nr, zero from the diagonal on; field (B, TP, N, KP, 2); theta (B·T, KP) ->
-    x (B·T, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope (B·T, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus its derivative in θ_t
+    a (B, nr, WIDTH), rows r0 .. r0 + nr, zero from the diagonal on; field (B, TP, N, KP, 2); theta (B·T, KP); constant
+    (heads, KP), ``each`` so many sequences -> x (B·T, KP): Σ_n Im[z̄ⁿ G⁽ⁿ⁾] with the drift; slope
+    (B·T, KP): Σ_n n Re[z̄ⁿ G⁽ⁿ⁾], minus its derivative in θ_t
     """
     first = tl.program_id(1) * BM
     batch = tl.program_id(2).to(tl.int64)
@@ -82,7 +86,7 @@ def couple_kernel(
         part, steep = pull(totals[n], c, s)
         x += part
         slope += (n + 1) * steep
-    x = drifted(x, weight_ptr, constant_ptr, token, ok, cols, KP, DRIFT)
+    x = drifted(x, weight_ptr, constant_ptr + batch // each * KP, token, ok, cols, KP, DRIFT)
     kind = x_ptr.dtype.element_ty
     tl.store(x_ptr + narrow, x.to(kind), mask=mask)
     tl.store(slope_ptr + narrow, slope.to(kind), mask=mask)
@@ -91,7 +95,7 @@ def couple_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def contract_kernel(
     total_ptr, theta_ptr, weight_ptr, constant_ptr, x_ptr, slope_ptr,
-    M, T, TP,
+    M, T, TP, each,
     KP: tl.constexpr, N: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, DRIFT: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """The same from fields that were aggregated before, total (B, TP, N, KP, 2), with any number of harmonics."""
@@ -110,7 +114,8 @@ def contract_kernel(
         x += more
         slope += (n + 1) * steep
         c, s = c * c1 - s * s1, s * c1 + c * s1
-    x = drifted(x, weight_ptr, constant_ptr, rows, ok, cols, KP, DRIFT)
+    head = tl.where(ok, rows // T // each, 0)
+    x = drifted(x, weight_ptr, constant_ptr + head[:, None] * KP, rows, ok, cols, KP, DRIFT)
     kind = x_ptr.dtype.element_ty
     tl.store(x_ptr + narrow, x.to(kind), mask=mask)
     tl.store(slope_ptr + narrow, slope.to(kind), mask=mask)
@@ -131,6 +136,7 @@ class Couple:
     ) -> None:
         self.field, self.theta, self.weight, self.constant = field, theta, weight, constant
         self.length, self.n, self.drift = length, harmonics, drift
+        self.each = theta.shape[0] // length * theta.shape[1] // constant.numel()
         self.a = torch.empty(theta.shape, dtype=field.dtype, device=theta.device)
         self.slope = torch.empty_like(self.a)
         fits = field.dtype != torch.float32 and harmonics <= MOST
@@ -138,15 +144,16 @@ class Couple:
 
     def add(self, attention: Tensor, r0: int) -> None:
         """The rows from r0 on, attention (B, rows, TP)."""
-        (batch, rows, width), tile = attention.shape, COUPLE
+        batch, rows, width = attention.shape
         if self.total is not None:
-            triangle(attention, self.field, self.total, r0)
+            triangle(attention, self.field, self.total, self.theta.shape[1], r0)
             return
         kp, tp = self.theta.shape[1], self.field.shape[1]
+        tile: Tile = shape("COUPLE", kp)
         block = tile.rows_of(rows)
         couple_kernel[(triton.cdiv(kp, tile.columns), rows // block, batch)](
             attention, self.field, self.theta, self.weight, self.constant, self.a, self.slope,
-            self.length, tp, width, r0, rows, kp, self.n, block, tile.columns, tile.inner,
+            self.length, tp, width, r0, rows, self.each, kp, self.n, block, tile.columns, tile.inner,
             self.drift, math_mode(self.a.dtype), num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
@@ -156,6 +163,7 @@ class Couple:
             rows, kp = self.theta.shape
             contract_kernel[pass_grid(rows, kp)](
                 self.total, self.theta, self.weight, self.constant, self.a, self.slope,
-                rows, self.length, self.field.shape[1], kp, self.n, *PASS, self.drift, math_mode(self.a.dtype),
+                rows, self.length, self.field.shape[1], self.each, kp, self.n, *PASS, self.drift,
+                math_mode(self.a.dtype),
             )  # fmt: skip
         return self.a, self.slope

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from . import tiles
 from .common import COUNTS, mm
-from .tiles import TRIANGLE
+from .tiles import Tile
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -54,10 +54,11 @@ def triangle_kernel(
     tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-def triangle(a: Tensor, x: Tensor, out: Tensor, r0: int = 0, transposed: bool = False) -> Tensor:
+def triangle(a: Tensor, x: Tensor, out: Tensor, kp: int, r0: int = 0, transposed: bool = False) -> Tensor:
     """The rows r0 .. r0 + n of a triangle, a (B, n, ≥ r0 + n), times x (B, T, C), into ``out`` (B, T, C); returns it.
 
-    Plain: rows r0 .. r0 + n of out. Transposed: all rows before r0 + n; those before r0 are added to.
+    Plain: rows r0 .. r0 + n of out. Transposed: all rows before r0 + n; those before r0 are added to. ``kp`` is how
+    many phases, padded, this is about.
     """
     (batch, length, columns), rows = x.shape, a.shape[1]
     last = r0 + rows
@@ -71,7 +72,7 @@ def triangle(a: Tensor, x: Tensor, out: Tensor, r0: int = 0, transposed: bool = 
         return out
     if rows == length <= tiles.FULL:
         return torch.bmm(a.transpose(1, 2) if transposed else a, x, out=out)
-    tile = TRIANGLE
+    tile: Tile = tiles.shape("TRIANGLE", kp)
     block = tile.rows_of(rows)
     grid = (triton.cdiv(columns, tile.columns), (last if transposed else rows) // block, batch)
     triangle_kernel[grid](

@@ -12,7 +12,7 @@ from torch import Tensor
 from . import tiles
 from .common import COUNTS, mm, power_of_two
 from .scores import row_sums, tile_sums_kernel
-from .tiles import LONG_SCORE_GRADIENT, PASS, SCORE_GRADIENT, WIDE_SCORE_GRADIENT
+from .tiles import PASS, Tile
 
 
 @triton.jit
@@ -130,7 +130,7 @@ def score_gradient_rows(
 @triton.jit(do_not_specialize=COUNTS)
 def score_gradient_kernel(
     dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr, down_ptr,
-    T, TP,
+    T, TP, each,
     C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr,
     SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
@@ -142,8 +142,8 @@ def score_gradient_kernel(
     dg, field (B·TP, C), a (B, TP, TP) -> ds (B, TP, TP), zeros above the diagonal; SCORE: on it too, and its own
     gradient in down (B·T)
     """
-    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(1).to(tl.int64)
+    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
     rows = first + tl.arange(0, BM)
     if first + BM <= BN // 2:
@@ -204,7 +204,7 @@ def score_gradient_tile_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def score_gradient_pass_kernel(
     a_ptr, own_ptr, grad_ptr, turn_ptr, total_ptr, tau_ptr, ds_ptr, down_ptr,
-    T, TP, r0, nr, LAST, BM: tl.constexpr, BN: tl.constexpr, SCORE: tl.constexpr, DRIFT: tl.constexpr,
+    T, TP, r0, nr, LAST, each, BM: tl.constexpr, BN: tl.constexpr, SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """:func:`score_gradient` from what :func:`score_gradient_tile_kernel` left: ds (B, nr, LAST), zeros above the
     diagonal."""
@@ -228,7 +228,7 @@ def score_gradient_pass_kernel(
         a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
         grad = below(tl.load(grad_ptr + place, mask=seen, other=0.0), turn, DRIFT)
         delta = correction(total, weight, own, turn, DRIFT)
-        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
         if SCORE:
             here = ok & (rows >= u0) & (rows < u0 + BN)
             tl.store(down_ptr + token, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=here)
@@ -248,28 +248,31 @@ def roomy(device: torch.device, tile: tiles.Tile) -> bool:
 
 def softmax_backward(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, drift: int, down: Tensor | None = None,
+    r0: int, length: int, drift: int, kp: int, down: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)
 
     ``down`` (M,) takes the gradients of the diagonal, where it is another product's; then it is zero in the result.
     """
     batch, nr, tp = attention.shape
-    tile = SCORE_GRADIENT if tp <= SCORE_GRADIENT.columns else WIDE_SCORE_GRADIENT
+    tile: Tile = tiles.shape("SCORE_GRADIENT", kp)
+    halves = 1 if tp <= tile.columns else 2
+    if halves == 2:
+        tile = tiles.shape("WIDE_SCORE_GRADIENT", kp)
     if attention.dtype == torch.bfloat16 and tp == nr <= tiles.ON_CHIP and roomy(attention.device, tile):
         ds = torch.empty_like(attention)
         score_gradient_kernel[(tp // tile.rows, batch)](
-            dg, field, attention, own, turn, tau, ds, own if down is None else down, length, tp, dg.shape[2],
-            tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner, 1 if tile is SCORE_GRADIENT else 2,
-            down is not None, drift, num_warps=tile.warps, num_stages=tile.stages,
+            dg, field, attention, own, turn, tau, ds, own if down is None else down, length, tp,
+            batch // tau.numel(), dg.shape[2], tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner,
+            halves, down is not None, drift, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         return ds
-    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift, down)
+    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift, kp, down)
 
 
 def long_score_gradient(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, drift: int, down: Tensor | None,
+    r0: int, length: int, drift: int, kp: int, down: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """The same through memory: the product tile by tile with the sums over its rows, then a pass over both."""
     (batch, nr, tp), last = attention.shape, r0 + attention.shape[1]
@@ -279,7 +282,7 @@ def long_score_gradient(
         return torch.empty(*shape, dtype=dtype, device=attention.device)
 
     grad = new(batch, nr, last) if multiply else mm(dg[:, r0:last], field[:, :last].transpose(1, 2))
-    tile = LONG_SCORE_GRADIENT[attention.dtype]
+    tile: Tile = tiles.shape("LONG_SCORE_GRADIENT" if multiply else "EXACT_LONG_SCORE_GRADIENT", kp)
     rows = tile.rows_of(nr)
     blocks = triton.cdiv(last, tile.columns)
     part, total = new(batch, nr, blocks), torch.empty_like(own[0])
@@ -292,6 +295,6 @@ def long_score_gradient(
     r, columns = PASS
     score_gradient_pass_kernel[(triton.cdiv(last, columns), nr // r, batch)](
         attention, own, grad, turn, total, tau, ds, own if down is None else down,
-        length, tp, r0, nr, last, r, columns, down is not None, drift,
+        length, tp, r0, nr, last, batch // tau.numel(), r, columns, down is not None, drift,
     )  # fmt: skip
     return ds

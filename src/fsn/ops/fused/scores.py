@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import tiles
 from .common import COUNTS, power_of_two, round_up
-from .tiles import BLOCK, LONG_SCORES, SCORES, Tile, precision
+from .tiles import BLOCK, Tile, precision
 
 
 @triton.jit
@@ -51,17 +51,18 @@ def score_tile(
 @triton.jit(do_not_specialize=COUNTS)
 def attention_kernel(
     q_ptr, key_ptr, tau_ptr, a_ptr, own_ptr,
-    T, TP, r0, nr,
+    T, TP, r0, nr, each,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Causal softmax of the scores for the rows r0 .. r0+nr of every sequence, TP ≤ BN (nr, TP: multiples of BLOCK).
 
-    q, key (B·TP, D) -> a (B, nr, TP): weights of strictly earlier positions, zeros elsewhere, so that whoever reads it
-    needs no mask; own (4, B·T): in its first two rows the weight of the diagonal, and the sum of the weights written
+    q, key (B·TP, D), tau (heads,), ``each`` so many sequences -> a (B, nr, TP): weights of strictly earlier positions,
+    zeros elsewhere, so that whoever reads it needs no mask; own (4, B·T): in its first
+    two rows the weight of the diagonal, and the sum of the weights written
     """
-    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
     batch = tl.program_id(1).to(tl.int64)
+    inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
     local = tl.program_id(0) * BM + tl.arange(0, BM)
     rows = r0 + local
     ok = rows < T
@@ -86,7 +87,7 @@ def attention_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def score_sums_kernel(
     q_ptr, key_ptr, tau_ptr, own_ptr, part_ptr,
-    T, TP, r0, nr, blocks,
+    T, TP, r0, nr, blocks, each,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -100,7 +101,7 @@ def score_sums_kernel(
         batch = tl.program_id(2).to(tl.int64)
         rows = first + tl.arange(0, BM)
         u = u0 + tl.arange(0, BN)
-        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
         B = tl.num_programs(2).to(tl.int64)
         cols = tl.minimum(u, TP - 1)
         s = score_tile(
@@ -155,7 +156,7 @@ def tile_sums_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def attention_tile_kernel(
     q_ptr, key_ptr, tau_ptr, own_ptr, a_ptr, part_ptr,
-    T, TP, r0, nr, blocks,
+    T, TP, r0, nr, blocks, each,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     AGAIN: tl.constexpr, SCORE: tl.constexpr, ROUND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -173,7 +174,7 @@ def attention_tile_kernel(
     if u0 >= r0 + tl.program_id(1) * BM + BM:
         tl.store(out, tl.zeros((BM, BN), kind), mask=(u < TP)[None, :])
     else:
-        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr), 1e-6)
+        inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
         B = tl.num_programs(2).to(tl.int64)
         cols = tl.minimum(u, TP - 1)
         s = score_tile(
@@ -223,16 +224,16 @@ def long_attention(
     blocks = triton.cdiv(r0 + nr, tile.columns)
     grid = blocks, nr // rows, batch
     part = torch.empty(2, batch, nr, blocks, dtype=torch.float32, device=q.device)
-    shape = d, rows, tile.columns, tile.inner
+    shape, each = (d, rows, tile.columns, tile.inner), batch // tau.numel()
     if not again:
         score_sums_kernel[grid](
-            q, key, tau, own, part, length, tp, r0, nr, blocks, *shape, score, rounded, precision(dtype),
+            q, key, tau, own, part, length, tp, r0, nr, blocks, each, *shape, score, rounded, precision(dtype),
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         row_sums(softmax_sums_kernel, part, own, batch, length, r0, nr, tile.columns)
     attention_tile_kernel[grid](
-        q, key, tau, own, attention, part, length, tp, r0, nr, blocks, *shape, again, score, rounded, precision(dtype),
-        num_warps=tile.warps, num_stages=tile.stages,
+        q, key, tau, own, attention, part, length, tp, r0, nr, blocks, each, *shape, again, score, rounded,
+        precision(dtype), num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     if not again:
         row_sums(tile_sums_kernel, part[0], own[1], batch, length, r0, nr, tile.columns)
@@ -251,22 +252,28 @@ def attention_chunks(
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield (first row, attention (B, rows, TP)) until all rows are done; one chunk for T ≤ 2048.
 
+    tau: a number, or one for each head, whose sequences follow each other (as many for each).
     own (4, M): the diagonal, the sum of all weights before it, and of longer rows the softmax's maximum and sum. With
     ``again`` they are known from the first time. ``score``: keys carry their successor's, and own[4]
     is the diagonal's score.
     """
     tp, dtype = round_up(length, BLOCK), q.dtype
     rounded = rounded and dtype == torch.bfloat16
-    tile = next((tile for tile in SCORES[dtype] if tp <= tile.columns), None)
+    kp, exact = q.shape[1] // 2, dtype == torch.float32
+    names = ("EXACT_SCORES",) if exact else ("SCORES", "WIDE_SCORES")
+    fitting = (tile for tile in (tiles.shape(name, kp) for name in names) if tp <= tile.columns)
+    tile: Tile | None = next(fitting, None)
+    long: Tile = tiles.shape("EXACT_LONG_SCORES" if exact else "LONG_SCORES", kp)
     for r0 in range(0, tp, tiles.CHUNK):
         nr = min(tiles.CHUNK, tp - r0)
         attention = torch.empty(batch, nr, tp, dtype=dtype, device=q.device)
         if tile is None:
-            long_attention(q, key, tau, own, attention, r0, length, LONG_SCORES[dtype], score, rounded, again)
+            long_attention(q, key, tau, own, attention, r0, length, long, score, rounded, again)
         else:
             rows = tile.rows_of(nr)
             attention_kernel[(nr // rows, batch)](
-                q, key, tau, attention, own, length, tp, r0, nr, q.shape[1], rows, power_of_two(tp), tile.inner,
-                score, rounded, precision(dtype), num_warps=tile.warps, num_stages=tile.stages,
+                q, key, tau, attention, own, length, tp, r0, nr, batch // tau.numel(), q.shape[1], rows,
+                power_of_two(tp), tile.inner, score, rounded, precision(dtype),
+                num_warps=tile.warps, num_stages=tile.stages,
             )  # fmt: skip
         yield r0, attention

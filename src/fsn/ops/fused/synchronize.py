@@ -106,7 +106,7 @@ def attend(
     total = torch.empty_like(values)
     kept = field.new_empty(kept_shape(batch, values.shape[1], field.dtype.itemsize))
     for r0, attention in attention_chunks(q, key, one(field), own, batch, length, rounded, False, scored):
-        triangle(attention, values, total, r0)
+        triangle(attention, values, total, q.shape[1] // 2, r0)
         if kept.numel():
             kept = attention
     weight = own[0 if drift == REST else 1].view(batch, length).clone()
@@ -126,23 +126,23 @@ def attend_backward(
 
     (batch, length, _), width, dtype = field.shape, query.shape[2], field.dtype
     q, key, values, dg = wide_features(query), wide_features(keys), longer(field), longer(dtotal)
-    tp, tau = values.shape[1], one(field)
+    tp, tau, kp = values.shape[1], one(field), q.shape[1] // 2
     queries, keys = q.view(batch, tp, -1), key.view(batch, tp, -1)
     turn = (-dweight if drift == COROTATING else dweight).flatten().contiguous()
     down = torch.empty_like(own[0]) if scored else None
     if kept.numel():
-        df = triangle(kept, dg, torch.empty_like(dg), transposed=True)
-        ds = softmax_backward(kept, own, dg, values, turn, tau, 0, length, drift, down)
+        df = triangle(kept, dg, torch.empty_like(dg), kp, transposed=True)
+        ds = softmax_backward(kept, own, dg, values, turn, tau, 0, length, drift, kp, down)
         dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
     else:
         sums = torch.float32 if tp > tiles.CHUNK else dtype  # chunks add to them
         dq, dkey = torch.empty_like(queries), torch.empty_like(queries, dtype=sums)
         df = torch.empty_like(dg, dtype=sums)
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, rounded, True, scored):
-            ds = softmax_backward(attention, own, dg, values, turn, tau, r0, length, drift, down)
-            triangle(ds, keys, dq, r0)
-            triangle(attention, dg, df, r0, transposed=True)
-            triangle(ds, queries, dkey, r0, transposed=True)
+            ds = softmax_backward(attention, own, dg, values, turn, tau, r0, length, drift, kp, down)
+            triangle(ds, keys, dq, kp, r0)
+            triangle(attention, dg, df, kp, r0, transposed=True)
+            triangle(ds, queries, dkey, kp, r0, transposed=True)
     dq, dkey = (x[:, :length, :width].to(dtype).contiguous() for x in (dq, dkey))
     ddiagonal = own.new_empty(0) if down is None else down.view(batch, length)
     return dq, dkey, df[:, :length].to(dtype).contiguous(), ddiagonal

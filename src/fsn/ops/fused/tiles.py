@@ -6,6 +6,7 @@ Nothing is tuned at run time, so the first step of a fresh process comes soon an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -35,13 +36,16 @@ class Tile:
         return self.rows if count % self.rows == 0 else BLOCK
 
 
-SCORES = {
-    torch.bfloat16: (Tile(128, 32, 256, 8, 3), Tile(64, 32, 512, 8, 3)),
-    torch.float32: (Tile(32, 32, 256, 4, 2),),
-}
-"""Scores of rows in one piece: the first tile whose columns suffice."""
-LONG_SCORES = {torch.bfloat16: Tile(128, 32, 128, 8, 4), torch.float32: Tile(32, 32, 64, 4, 2)}
-"""Scores of longer rows, tile by tile."""
+SCORES = Tile(128, 32, 256, 8, 3)
+"""Scores of rows in one piece, in bfloat16."""
+WIDE_SCORES = Tile(64, 32, 512, 8, 3)
+"""The same of twice as many columns."""
+EXACT_SCORES = Tile(32, 32, 256, 4, 2)
+"""The same in float32."""
+LONG_SCORES = Tile(128, 32, 128, 8, 4)
+"""Scores of longer rows, tile by tile, in bfloat16."""
+EXACT_LONG_SCORES = Tile(32, 32, 64, 4, 2)
+"""The same in float32."""
 TRIANGLE = Tile(64, 32, 128, 4, 4)
 """Products of attention with fields: rows, tokens at a time, columns."""
 COUPLE = Tile(64, 64, 16, 4, 2)
@@ -55,8 +59,10 @@ SCORE_GRADIENT = Tile(64, 64, 256, 8, 4)
 """The softmax's gradient with the product that feeds it: rows, numbers of a field at a time, columns at most."""
 WIDE_SCORE_GRADIENT = Tile(64, 32, ON_CHIP, 8, 4)
 """The same with rows in two halves."""
-LONG_SCORE_GRADIENT = {torch.bfloat16: Tile(128, 64, 128, 8, 3), torch.float32: Tile(32, 16, 64, 4, 2)}
-"""The product and the sums over its rows for longer ones, tile by tile; in float32 the sums only."""
+LONG_SCORE_GRADIENT = Tile(128, 64, 128, 8, 3)
+"""The product and the sums over its rows for longer ones, tile by tile, in bfloat16."""
+EXACT_LONG_SCORE_GRADIENT = Tile(32, 16, 64, 4, 2)
+"""The sums alone, in float32."""
 FEEDFORWARD = Tile(128, 32, 64, 4, 4)
 """SwiGLU's first product with what follows it."""
 FEEDFORWARD_BACKWARD = Tile(64, 32, 64, 4, 3)
@@ -95,14 +101,36 @@ ROWS = {
 SCORE_STEPS = 4
 """With the successor in the score: rows that a program of queries and keys makes one after the other."""
 SCORE_ROWS = 4
-"""The pass back to gates and phases has so many times the rows and warps: each program leaves a row of partial sums."""
+"""The same of the pass back to gates and phases: each program leaves a row of partial sums."""
+
+
+FOLDED_ROWS = 1
+"""The same of queries and keys with the successor in the score: such rows side by side in a program."""
+NARROW_PHASES = 128
+"""Up to so many phases, padded, ``NARROW`` has the word: heads of a layer rather than a whole model."""
+NARROW: dict[str, Tile | Strip | tuple[int, int]] = {}
+"""Shapes by name where few phases are another case; a row kernel's is ``rows.`` and its name, with rows and warps."""
+
+
+def shape(name: str, kp: int) -> Any:
+    """The tile or strip of this name for so many phases, padded."""
+    if kp <= NARROW_PHASES and name in NARROW:
+        return NARROW[name]
+    return globals()[name]
 
 
 def row_shape(kernel: str, kp: int) -> tuple[int, int, int]:
     """Columns in a piece of a row of ``kp`` numbers, rows per program, warps: two or four numbers a thread."""
     whole = max(16, triton.next_power_of_2(kp))
     width = max(min(64, whole), whole // 4)
-    return width, max(1, 64 * ROWS[kernel] // width), max(1, width // 128)
+    own = NARROW.get(f"rows.{kernel}") if kp <= NARROW_PHASES else None
+    rows, warps = own if isinstance(own, tuple) else (ROWS[kernel], max(1, width // 128))
+    return width, max(1, min(BLOCK, 64 * rows // width)), warps
+
+
+def rows_of_steps(rows: int, steps: int) -> int:
+    """Rows side by side of a program that makes ``steps`` of each: together they stay within a block of a sequence."""
+    return max(1, min(rows, BLOCK // steps))
 
 
 def pass_grid(rows: int, columns: int) -> tuple[int, int]:

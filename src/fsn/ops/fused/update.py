@@ -168,6 +168,27 @@ def coupling_update_kernel(
     store_row_and_one(cast_ptr, rows * (KP + 16), ok, new, KP, W)
 
 
+@triton.jit(do_not_specialize=COUNTS)
+def gated_update_kernel(
+    x_ptr, pre_ptr, alpha_ptr, out_ptr,
+    B, T, TP, each,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BOUND: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """The coupling times the value gate, bounded: the update alone, for a layer with heads.
+
+    x (B·T, KP), pre (B·T, 3KP), alpha (heads,), ``each`` so many sequences -> out (B·T, KP). R divides TP.
+    """
+    padded = tl.program_id(0) * R + tl.arange(0, R)
+    t = padded % TP
+    batch = padded // TP
+    rows = batch.to(tl.int64) * T + t
+    ok = (batch < B) & (t < T)
+    x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
+    gate, _ = load_gate(pre_ptr, rows, ok, KP, W, 1, MATH)
+    head = tl.program_id(0) * R // TP // each
+    store_row(out_ptr, rows * KP, ok, bounded(multiply_rows(x, gate), alpha_ptr + head, BOUND, MATH), KP, W)
+
+
 @triton.jit
 def incoming(
     dtheta_ptr, dfeat_ptr, feat_ptr, dcast_ptr, rows, ok, KP: tl.constexpr, W: tl.constexpr,
@@ -176,7 +197,7 @@ def incoming(
     """All that flows back into θ: directly, through [cos, sin], through the cast copy."""
     grad: tl.tuple = ()
     if HAS_DTHETA:
-        grad = load_row(dtheta_ptr, rows * KP, ok, KP, W)
+        grad = wide_row(load_row(dtheta_ptr, rows * KP, ok, KP, W))
     else:
         for _ in tl.static_range((KP + W - 1) // W):
             grad += (tl.zeros((rows.shape[0], W), tl.float32),)
@@ -238,7 +259,7 @@ def residual_backward_kernel(
 def coupling_update_backward_kernel(
     dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, constant_ptr,
     dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
-    B, T, TP,
+    B, T, TP, each,
     KP: tl.constexpr, W: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
@@ -247,15 +268,17 @@ def coupling_update_backward_kernel(
 
     -> dx (M, KP): gradient of the coupling a; dpre third block: gradient of the raw value gate; dg (B·TP, N, KP, 2):
     gradient of the aggregated fields, dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence;
-    turn (M,): the gradient of the drift's weight.
+    turn (M,): the gradient of the drift's weight. alpha (heads,), constant (heads, KP), ``each`` so many sequences; R
+    divides TP.
     """
     pid = tl.program_id(0)
+    head = pid * R // TP // each
     padded = pid * R + tl.arange(0, R)
     t = padded % TP
     batch = padded // TP
     rows = batch.to(tl.int64) * T + t
     ok = (batch < B) & (t < T)
-    alpha, sign = load_alpha(alpha_ptr, BOUND)
+    alpha, sign = load_alpha(alpha_ptr + head, BOUND)
     grad = incoming(
         dtheta_ptr, dtheta_ptr, dtheta_ptr, dcast_ptr, rows, ok, KP, W, HAS_DTHETA, False, HAS_DCAST
     )
@@ -263,7 +286,9 @@ def coupling_update_backward_kernel(
     gate, raw = load_gate(pre_ptr, rows, ok, KP, W, GATE, MATH)
     th = load_row(theta_ptr, rows * KP, ok, KP, W)
     if DRIFT:
-        constant = load_row(constant_ptr, tl.zeros((1,), tl.int32), tl.full((1,), 1, tl.int1), KP, W)
+        constant = load_row(
+            constant_ptr + head * KP, tl.zeros((1,), tl.int32), tl.full((1,), 1, tl.int1), KP, W
+        )
     dx, da_row = bound_backward(multiply_rows(a, gate), grad, alpha, BOUND, MATH)
     if BOUND:
         tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(ok, da_row, 0.0), axis=0))
