@@ -145,8 +145,8 @@ def warm(
     missed: dict[str, str] = {}
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
-    with _one_compiler():
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=begin)
+    with one_compiler():
         waiting = {pool.submit(rehearse, job, device): job.name for job in jobs}
         try:
             for future in as_completed(waiting, timeout=seconds):
@@ -174,7 +174,7 @@ def warm(
 
 
 @contextlib.contextmanager
-def _one_compiler() -> Iterator[None]:
+def one_compiler() -> Iterator[None]:
     """Processes that are started meanwhile compile with one thread: there are as many of them as cores."""
     name = "TORCHINDUCTOR_COMPILE_THREADS"
     before = os.environ.get(name)
@@ -187,7 +187,7 @@ def _one_compiler() -> Iterator[None]:
             os.environ[name] = before
 
 
-def _begin() -> None:
+def begin() -> None:
     """The start of a process: one thread, and an end when the process that measures ends, however it does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
