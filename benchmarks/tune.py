@@ -33,7 +33,7 @@ from benchmarks.warm import begin, default_workers, one_compiler, share_caches
 from fsn import ops
 from fsn.errors import UserError
 from fsn.io import write_text_atomic
-from fsn.models import preset
+from fsn.models import FSNConfig, preset
 from fsn.models import selfcheck as model_check
 from fsn.nn import selfcheck as layer_check
 from fsn.ops import fused
@@ -140,6 +140,7 @@ def wrong(change: Change | None, lengths: tuple[int, ...], device: torch.device)
     with changed(*([] if change is None else [change])), torch.enable_grad():
         if not lengths:
             config = preset(MODEL, measure.SYMBOLS)
+            assert isinstance(config, FSNConfig)
             return model_check.disagreement(config, device, torch.bfloat16, 255, True)
         options = {"harmonics": LAW.harmonics, "frame": LAW.frame}
         for length in lengths:

@@ -48,7 +48,8 @@ def _agrees(
         harmonics=harmonics, present=present, delay=delay, phases=phases, frame=frame, score_successor=score,
         bounded=bounded,
     )  # fmt: skip
-    device, dtype = torch.device(kind, index), torch.bfloat16 if half else torch.float32
+    device = torch.device(kind) if index is None else torch.device(kind, index)
+    dtype = torch.bfloat16 if half else torch.float32
     with torch.set_grad_enabled(backward):
         return check.agrees(
             (k, *options.values()), device, dtype, length, functools.partial(disagreement, k, options)
