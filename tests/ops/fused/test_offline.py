@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,16 +41,34 @@ pytestmark = pytest.mark.skipif(
 def test_kernels_fit(
     model: str, length: int, dtype: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    environment.pop("TRITON_INTERPRET", None)
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "tests.ops.fused.offline", model, str(length), dtype]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    kernels = json.loads(done.stdout)
+    kernels = compiled("offline", [model, str(length), dtype], tmp_path)
     seconds = sum(kernel["seconds"] for kernel in kernels)
     record_property("compile_seconds", round(seconds, 1))
     print(f"{model}, T = {length}, {dtype}: {len(kernels)} kernels compiled in {seconds:.1f} s")
     assert len({kernel["kernel"] for kernel in kernels}) >= 12
-    heavy = [k for k in kernels if k["stack"] > STACK[dtype] or k["shared"] > SHARED_MEMORY]
-    assert not heavy, f"these spill registers or ask for too much shared memory: {heavy}"
+    assert not heavy(kernels, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", ["200", "600"])
+def test_kernels_of_the_layer_fit(length: str, tmp_path: Path) -> None:
+    kernels = compiled("offline_layer", ["128", "2", length, "bfloat16"], tmp_path)
+    assert {"gated_update_kernel", "prepare_backward_kernel"} <= {kernel["kernel"] for kernel in kernels}
+    assert not heavy(kernels, "bfloat16")
+
+
+def compiled(script: str, arguments: list[str], cache: Path) -> list[dict[str, Any]]:
+    """What the kernels that this script compiles need, one by one."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", f"tests.ops.fused.{script}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    kernels: list[dict[str, Any]] = json.loads(done.stdout)
+    return kernels
+
+
+def heavy(kernels: list[dict[str, Any]], dtype: str) -> list[dict[str, Any]]:
+    """Those that spill registers or ask for too much shared memory."""
+    return [k for k in kernels if k["stack"] > STACK[dtype] or k["shared"] > SHARED_MEMORY]
