@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -58,7 +59,7 @@ def relative(value: Tensor, reference: Tensor, size: float | None = None) -> flo
 
 
 @contextlib.contextmanager
-def limited(**limits: int | None) -> Iterator[None]:
+def limited(**limits: Any) -> Iterator[None]:
     """Other limits in ``tiles``, by name: short sequences go the way of long ones, little memory that of much.
 
     None leaves a limit as it is.

@@ -1,6 +1,6 @@
 """Compile every kernel of a training step of the layer for a GPU that is not there: see ``offline.py``.
 
-    python -m tests.ops.fused.offline_layer WIDTH HEADS LENGTH DTYPE [score]
+python -m tests.ops.fused.offline_layer WIDTH HEADS LENGTH DTYPE [score]
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ LARGE: list[dict[str, Any]] = [
     for length, k, score in ((256, 64, False), (1000, 64, True), (2500, 32, False))
     for dtype in ("float32", "bfloat16")
 ]
+ROW_KERNELS = ("query_key", "update", "update_backward", "prepare_backward")
 LIMIT = {"float32": 2e-5, "bfloat16": 0.03}
 """Of errors beyond those of the reference in the same precision, times three."""
 
@@ -67,7 +68,7 @@ def errors(
         half = dtype == "bfloat16" and kind == torch.float32
         phases = (1.5 * x).to(kind).requires_grad_()
         used = {name: p for name, p in form.named_parameters() if "_phases" not in name}
-        with limited(chunk=chunk):
+        with limited(chunk=chunk, narrow=few_programs() if device == "cpu" else None):
             with torch.autocast(device, torch.bfloat16, enabled=half):
                 update = getattr(form, way)(phases)
             grads = torch.autograd.grad((update * arriving.to(kind)).sum(), [phases, *used.values()])
@@ -82,6 +83,14 @@ def errors(
     }
 
 
+def few_programs() -> dict[str, Any]:
+    """Shapes with many rows in a program: the interpreter takes its time for each program, not for each number."""
+    from fsn.ops.fused import tiles
+
+    rows = {f"rows.{kernel}": (16, 1) for kernel in ROW_KERNELS}
+    return {**rows, "FIELDS": tiles.Tile(64, 1, 64, 4, 1), "STRIP": tiles.Strip(64, 64, 1, 4)}
+
+
 def right(found: dict[str, list[float]], dtype: str) -> bool:
     return all(mine < LIMIT[dtype] + 3 * plain for mine, plain in found.values())
 
@@ -89,6 +98,8 @@ def right(found: dict[str, list[float]], dtype: str) -> bool:
 def compiled(heads: int, dtype: str, length: int = 12) -> dict[str, float]:
     """The layer traced in one piece with the op inside, against the layer as it is: how far value and gradients are."""
     import torch
+
+    from tests.ops.fused.inputs import limited
 
     layer = made(6, heads, "cpu")
     x = torch.randn(2, length, 6 * heads)
@@ -99,14 +110,15 @@ def compiled(heads: int, dtype: str, length: int = 12) -> dict[str, float]:
         return graph.forward
 
     half = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
-    with half:
-        torch.compile(layer, fullgraph=True, backend=note)(x)
-    torch._dynamo.reset()
     found = []
-    for form in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+    with limited(narrow=few_programs()):
         with half:
-            out = form(x).float()
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
+            torch.compile(layer, fullgraph=True, backend=note)(x)
+        torch._dynamo.reset()
+        for form in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+            with half:
+                out = form(x).float()
+            found.append([out, *torch.autograd.grad(out.square().sum(), list(layer.parameters()))])
     far = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True))
     return {"ops in the graph": sum("attention_half" in target for target in targets), "difference": far}
 
@@ -116,6 +128,7 @@ def checked(scored: bool) -> dict[str, str]:
     import torch
 
     from fsn.ops.fused.heads import attention_half
+    from tests.ops.fused.inputs import limited
 
     heads, sequences, length, k, n = 2, 4, 20, 16, 3
 
@@ -128,7 +141,8 @@ def checked(scored: bool) -> dict[str, str]:
     table = torch.randn(length, k)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
     options = k, [True] * 4, 2, True
-    return torch.library.opcheck(attention_half, (*args, table, table, *options), test_utils=tests)
+    with limited(narrow=few_programs()):
+        return torch.library.opcheck(attention_half, (*args, table, table, *options), test_utils=tests)
 
 
 def first_use(
@@ -142,7 +156,7 @@ def first_use(
     import torch
 
     from fsn.nn import selfcheck
-    from fsn.ops.fused import check
+    from fsn.ops.fused import check, tiles
     from tests.models.fused_models import Broken
 
     layer, x = made(6, 2, "cpu"), torch.randn(1, 7, 12)
@@ -154,6 +168,7 @@ def first_use(
         patch.setattr(check, "CHECKED", {"cpu"})
         patch.setattr(check, "LENGTHS", {256: 9})
         patch.setattr(check, "_verdicts", {})
+        patch.setattr(tiles, "NARROW", few_programs())
         if broken:
             module, _, name = broken.partition(":")
             home = importlib.import_module(f"fsn.ops.fused.{module}")
