@@ -116,7 +116,7 @@ class FrustratedAttention(nn.Module):
     def _fused(self, phases: Tensor) -> Tensor:
         """Whole sequences through kernels: (B, T, d) -> (B, T, d)"""
         theta = phases.unflatten(-1, (self.heads, self.k)).permute(2, 0, 1, 3).contiguous()
-        gates = [torch.cat((g.weight, g.bias[:, None]), dim=1) for g in self.gates]
+        gates = [torch.cat((g.weight, g.bias[:, None]), dim=1) for g in self.gates if isinstance(g, Gates)]
         features = F.pad(ops.phase_features(theta), (0, 8), value=1.0)  # a column of ones adds the bias
         raw = features.flatten(1, 2) @ F.pad(torch.stack(gates), (0, 7)).mT
         raw = raw.unflatten(1, theta.shape[1:3])
