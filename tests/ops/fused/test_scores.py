@@ -81,6 +81,14 @@ def check(found: dict[str, float], dtype: str) -> None:
     assert not wrong, wrong
 
 
+def test_blocks_of_features_fit_into_every_width() -> None:
+    """Products load whole blocks: one of 128 features read into the next row where a head has 64."""
+    from fsn.ops.fused.tiles import Tile
+
+    wide = Tile(64, 128, 128, 4, 1)
+    assert [wide.inner_of(d) for d in (32, 64, 96, 128, 384)] == [32, 64, 32, 128, 128]
+
+
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_weights_in_the_interpreter(interpreter: Interpreter, case: dict[str, Any], rounded: bool) -> None:

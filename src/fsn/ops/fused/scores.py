@@ -224,7 +224,7 @@ def long_attention(
     blocks = triton.cdiv(r0 + nr, tile.columns)
     grid = blocks, nr // rows, batch
     part = torch.empty(2, batch, nr, blocks, dtype=torch.float32, device=q.device)
-    shape, each = (d, rows, tile.columns, tile.inner), batch // tau.numel()
+    shape, each = (d, rows, tile.columns, tile.inner_of(d)), batch // tau.numel()
     if not again:
         score_sums_kernel[grid](
             q, key, tau, own, part, length, tp, r0, nr, blocks, each, *shape, score, rounded, precision(dtype),
@@ -273,7 +273,7 @@ def attention_chunks(
             rows = tile.rows_of(nr)
             attention_kernel[(nr // rows, batch)](
                 q, key, tau, attention, own, length, tp, r0, nr, batch // tau.numel(), q.shape[1], rows,
-                power_of_two(tp), tile.inner, score, rounded, precision(dtype),
+                power_of_two(tp), tile.inner_of(q.shape[1]), score, rounded, precision(dtype),
                 num_warps=tile.warps, num_stages=tile.stages,
             )  # fmt: skip
         yield r0, attention

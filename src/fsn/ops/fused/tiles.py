@@ -5,6 +5,7 @@ Nothing is tuned at run time, so the first step of a fresh process comes soon an
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,10 @@ class Tile:
     def rows_of(self, count: int) -> int:
         """Rows of a program where there are ``count`` in all, a multiple of BLOCK."""
         return self.rows if count % self.rows == 0 else BLOCK
+
+    def inner_of(self, count: int) -> int:
+        """Features at a time where there are ``count`` in all: products load whole blocks of them, without masks."""
+        return math.gcd(self.inner, count)
 
 
 SCORES = Tile(128, 32, 256, 8, 3)
@@ -100,7 +105,7 @@ ROWS = {
 
 SCORE_STEPS = 4
 """With the successor in the score: rows that a program of queries and keys makes one after the other."""
-SCORE_ROWS = 4
+SCORE_ROWS = 8
 """The same of the pass back to gates and phases: each program leaves a row of partial sums."""
 
 
@@ -108,7 +113,14 @@ FOLDED_ROWS = 1
 """The same of queries and keys with the successor in the score: such rows side by side in a program."""
 NARROW_PHASES = 128
 """Up to so many phases, padded, ``NARROW`` has the word: heads of a layer rather than a whole model."""
-NARROW: dict[str, Tile | Strip | tuple[int, int]] = {}
+NARROW: dict[str, Tile | Strip | tuple[int, int]] = {
+    "COUPLE": Tile(64, 32, 32, 4, 3),
+    "SCORES": Tile(64, 32, 256, 8, 3),
+    "STRIP": Strip(64, 64, 1, 4),
+    "rows.prepare_backward": (2, 1),
+    "rows.update": (8, 1),
+    "rows.update_backward": (8, 4),
+}
 """Shapes by name where few phases are another case; a row kernel's is ``rows.`` and its name, with rows and warps."""
 
 
