@@ -230,17 +230,20 @@ def with_formulas(html: str) -> str:
 def three_numbers(readme: str) -> str:
     """The rows of the README's first table as cards."""
     table = re.search(
-        r"^\| \| FSN \| transformer \| conditions \|\n\|[-|]+\|\n((?:\|.*\n)+)", readme, re.MULTILINE
+        r"^\| \| FSN \| transformer \| with KV shift \| conditions \|\n\|[-|]+\|\n((?:\|.*\n)+)",
+        readme,
+        re.MULTILINE,
     )
     assert table, "the README's first table has gone: docs/site/hooks.py reads the three numbers from it"
     cards = []
     for row in table[1].splitlines():
-        what, ours, theirs, conditions = (
+        what, ours, theirs, shifted, conditions = (
             html.escape(cell.strip(" *")) for cell in row.strip("| ").split("|")
         )
         cards.append(
             f'<div class="number"><div class="what">{what}</div><div class="ours">{ours}</div>'
-            f'<div class="theirs">transformer {theirs}</div><div class="conditions">{conditions}</div></div>'
+            f'<div class="theirs">transformer {theirs}, with KV shift {shifted}</div>'
+            f'<div class="conditions">{conditions}</div></div>'
         )
     return f'<div class="numbers">{"".join(cards)}</div>'
 
