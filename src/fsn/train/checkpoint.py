@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ..errors import UserError
-from ..io import parse_json, read_file, sync_folder, write_text_atomic
+from ..io import parse_json, read_file, sync_folder, write_bytes_atomic
 from .hashes import sha256
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
@@ -109,31 +109,30 @@ class Checkpoints:
         name = f"step-{state['step']:08d}" + ("-evaluated" if evaluated else "")
         if name == self.current:
             return name
-        self._check_finite(state["step"], tensors["weights"])
-        self.folder.mkdir(parents=True, exist_ok=True)
+        bad = first_not_finite(tensors["weights"].items())
+        if bad is not None:
+            kept = f"; the last good state is kept in {self.folder / self.current}" if self.current else ""
+            raise NonFinite(
+                f"after step {state['step']} the weight {bad} is not finite{kept}; "
+                "try a smaller --lr, or a --clip that is not 0"
+            )
+        files = {f"{part}.safetensors": pack(content) for part, content in tensors.items()}
+        if best is not None:
+            files["best.safetensors"] = best
+        digests = {file: sha256(data) for file, data in files.items()}
+        document = json.dumps({**state, "sha256": digests}, indent=1).encode()
+        files |= {"state.json": document, "state.sha256": f"{sha256(document)}  state.json\n".encode()}
         for left in self.folder.glob(".writing-*"):
             shutil.rmtree(left, ignore_errors=True)
-        temporary = self.folder / f".writing-{name}"
+        temporary, target = self.folder / f".writing-{name}", self.folder / name
         try:
-            temporary.mkdir()
-            digests = {}
-            for part, content in tensors.items():
-                data = pack(content)
-                digests[f"{part}.safetensors"] = sha256(data)
-                _write(temporary / f"{part}.safetensors", data)
-            if best is not None:
-                digests["best.safetensors"] = sha256(best)
-                _write(temporary / "best.safetensors", best)
-            document = json.dumps({**state, "sha256": digests}, indent=1).encode()
-            _write(temporary / "state.json", document)
-            _write(temporary / "state.sha256", f"{sha256(document)}  state.json\n".encode())
-            sync_folder(temporary)
-            target = self.folder / name
-            if target.exists():  # left by an earlier attempt that was not used
-                shutil.rmtree(target)
+            temporary.mkdir(parents=True)
+            for file, data in files.items():
+                write_bytes_atomic(temporary / file, data)
+            shutil.rmtree(target, ignore_errors=True)  # left by an earlier attempt that was not used
             os.rename(temporary, target)
             sync_folder(self.folder)
-            write_text_atomic(self.folder / "CURRENT", name + "\n")
+            write_bytes_atomic(self.folder / "CURRENT", f"{name}\n".encode())
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -142,14 +141,6 @@ class Checkpoints:
             if old not in (name, previous):
                 shutil.rmtree(self.folder / old, ignore_errors=True)
         return name
-
-    def _check_finite(self, step: int, weights: dict[str, Tensor]) -> None:
-        bad = first_not_finite(weights.items())
-        if bad is not None:
-            kept = f"; the last good state is kept in {self.folder / self.current}" if self.current else ""
-            raise NonFinite(
-                f"after step {step} the weight {bad} is not finite{kept}; try a smaller --lr, or a --clip that is not 0"
-            )
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""
@@ -190,10 +181,3 @@ class Checkpoints:
         except (UserError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(str(error)) from None
         return Checkpoint(name, state, tensors, best)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -22,7 +22,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,22 +134,19 @@ class RunFolder:
     def open(self) -> None:
         """Make the folder, lock it, open the log."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (held while the run lasts)
-        if fcntl is not None:
-            try:
+        self._lock = lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                holder = lock.read().strip()
-                lock.close()
-                raise UserError(
-                    f"another process{f' ({holder})' if holder else ''} is writing to {self.path}; "
-                    "wait for it, stop it, or choose another --out"
-                ) from None
+        except BlockingIOError:
+            lock.seek(0)
+            raise UserError(
+                f"another process ({lock.read().strip() or 'unknown'}) is writing to {self.path}; "
+                "wait for it, stop it, or choose another --out"
+            ) from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()}")
         lock.flush()
-        self._lock = lock
         for place in (self.path, self.path / "kernel", self.checkpoints.folder):
             remove_leftovers(place)
         self.hashes.open()
@@ -174,6 +171,11 @@ class RunFolder:
 
     def write_config(self, config: dict[str, Any]) -> None:
         self.hashes.write("config.yaml", yaml.safe_dump(config, sort_keys=False, width=110).encode())
+
+    def write_encoding(self, encoding: Encoding) -> None:
+        """What the tokens mean, so that the model can be spoken to without its corpus."""
+        for name, content in encoding.files().items():
+            self.hashes.write(name, content.encode())
 
     def write_environment(self, current: dict[str, Any]) -> None:
         """environment.json: the present part of the run on top, the parts before it under ``earlier``."""
@@ -276,22 +278,19 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} has format {config.get('format')}; this version of fsn reads format {FORMAT}"
         )
-    fits: dict[str, Callable[[Any], bool]] = {
-        **dict.fromkeys(("model", "recipe", "corpus"), lambda value: isinstance(value, dict)),
-        "corpus.name": lambda value: isinstance(value, str),
-        "corpus.sha256": lambda value: value is not None,
-    }
-    if (
-        isinstance(config["corpus"], dict) and "vocab_size" in config["corpus"]
-    ):  # subwords, or tokens without text
-        fits["corpus.vocab_size"] = lambda value: type(value) is int and 0 < value < 2**31
-        if "tokenizer" in config["corpus"]:
-            fits |= {"corpus.tokenizer": _is_hexadecimal, "corpus.end": lambda value: type(value) is int}
+    made = config["corpus"] if isinstance(config["corpus"], dict) else {}
+    fits = {name: isinstance(config[name], dict) for name in ("model", "recipe", "corpus")}
+    fits["corpus.name"] = isinstance(made.get("name"), str)
+    fits["corpus.sha256"] = made.get("sha256") is not None
+    if "vocab_size" in made:  # subwords, or tokens without text
+        fits["corpus.vocab_size"] = type(made["vocab_size"]) is int and 0 < made["vocab_size"] < 2**31
+        if "tokenizer" in made:
+            fits["corpus.tokenizer"] = _is_hexadecimal(made["tokenizer"])
+            fits["corpus.end"] = type(made.get("end")) is int
     else:
-        fits["corpus.symbols"] = _is_hexadecimal
+        fits["corpus.symbols"] = _is_hexadecimal(made.get("symbols"))
     for name, fit in fits.items():
-        section, _, entry = name.partition(".")
-        if not fit(config[section].get(entry) if entry else config[section]):
+        if not fit:
             raise UserError(
                 f"{file} was changed: its {name} is missing or makes no sense; put the right file back"
             )
@@ -470,17 +469,17 @@ class Run:
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
+        if which not in ("best", "last"):
+            raise UserError(f"which weights? {which!r} is neither best nor last")
         if which == "best":
             weights, _ = self.best_weights()
-        elif which == "last":
+        else:
             checkpoint = Checkpoints(self.folder / "last").load()
             if checkpoint is None:
                 raise UserError(f"{self.folder} has no checkpoint in last/")
             if checkpoint.warnings:  # the one before it would be another number
                 raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
-        else:
-            raise UserError(f"which weights? {which!r} is neither best nor last")
         return self._model(weights, f"the {which} weights in {self.folder}").to(device)
 
     def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
@@ -570,39 +569,27 @@ def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return not compare(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
 
 
-@dataclass(frozen=True)
-class Trailing:
-    """The plateau failure: a run that stays far behind its siblings after the first epoch, as some seeds do."""
-
-    run: str
-    bits: float
-    best: float
-
-    @property
-    def by(self) -> float:
-        return self.bits - self.best
-
-
-def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> list[Trailing]:
-    """The runs whose bits after epoch 1 exceed the best sibling's by more than ``margin``."""
+def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str, float]:
+    """The plateau failure of some seeds: runs whose bits after epoch 1 exceed the best sibling's by more than
+    ``margin``, and by how much."""
     best = min(bits.values(), default=0.0)
-    return [Trailing(run, b, best) for run, b in bits.items() if b - best > margin]
+    return {run: b - best for run, b in bits.items() if b - best > margin}
 
 
 def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
     found: dict[str, float] = {}
     here = folder.resolve()
-    with contextlib.suppress(OSError):
-        for other in sorted(os.scandir(here.parent), key=lambda entry: entry.name):
-            path = Path(other.path)
-            if path == here or not os.path.isfile(path / "config.yaml"):
-                continue
-            with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
-                theirs = read_config(path)
-                if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
-                    run = Run(path, theirs, read_metrics(path))
-                    first = next((e for e in run.epochs if e["epoch"] == 1 and e.get("complete", True)), {})
-                    if first.get("valid_bits") is not None:
-                        found[path.name] = first["valid_bits"]
-    return found
+    for file in sorted(here.parent.glob("*/config.yaml")):
+        path = file.parent
+        with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
+            theirs = {} if path == here else read_config(path)
+            if (
+                theirs
+                and theirs["recipe"]["seed"] != config["recipe"]["seed"]
+                and same_but_seed(config, theirs)
+            ):
+                first = Run(path, theirs, read_metrics(path)).epochs[:1]
+                if first and first[0]["epoch"] == 1 and first[0].get("complete", True):
+                    found[path.name] = first[0].get("valid_bits")
+    return {name: bits for name, bits in found.items() if bits is not None}

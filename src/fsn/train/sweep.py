@@ -67,27 +67,12 @@ class Job:
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
         words = [self.preset, "--corpus", self.corpus, "--out", str(self.out)]
-        standard = Recipe()
-        for f in dataclasses.fields(Recipe):
-            value = getattr(self.recipe, f.name)
-            if value == getattr(standard, f.name):
-                continue
-            flag = f.name.replace("_", "-")
-            if isinstance(value, bool):
-                words.append(f"--{flag}" if value else f"--no-{flag}")
-            elif isinstance(value, tuple):
-                words += [word for part in value for word in (f"--{flag}", str(part))]
-            else:
-                words += [f"--{flag}", str(value)]
-        for name, value in dataclasses.asdict(self.reading).items():
-            words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+        words += [*_options(self.recipe, Recipe()), *_options(self.reading, data.Reading())]
         if self.begin_with is not None:
             words += ["--begin-with", self.begin_with]
         if self.model:
             words += ["--model", *(f"{k}={_scalar(v)}" for k, v in self.model.items())]
-        if self.extend:
-            words.append("--extend")
-        return words
+        return [*words, "--extend"] if self.extend else words
 
     def state(self) -> str:
         """``finished``, ``other settings`` (a finished run, but another than this), ``begun`` (a checkpoint exists)
@@ -151,15 +136,15 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     unknown = sorted(map(str, set(plan) - {"out", "defaults", "grid", "runs"}))
     if unknown:
         raise UserError(f"{path}: there is no section {short(unknown[0])}; use out, defaults, grid and runs")
-    parent = _folder(out if out is not None else plan.get("out", Path("runs") / path.stem), path)
-    defaults = _mapping(plan.get("defaults") or {}, f"{path}: defaults")
-    jobs = []
-    for entry in _entries(plan, path):
-        jobs.append(_job({**defaults, **entry}, defaults, parent, path))
+    parent = out if out is not None else plan.get("out", Path("runs") / path.stem)
+    if not isinstance(parent, str | os.PathLike) or not os.fspath(parent):
+        raise UserError(f"{path}: out must be the name of a folder, not {short(parent)}")
+    defaults = _expect(plan.get("defaults") or {}, dict, f"{path}: defaults")
+    jobs = [_job({**defaults, **entry}, defaults, Path(parent), path) for entry in _entries(plan, path)]
     names = [job.name for job in jobs]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise UserError(f"{path}: two runs are called {twice[0]!r}; give each its own name")
+    twice = next((name for name in sorted(names) if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{path}: two runs are called {twice!r}; give each its own name")
     if not jobs:
         raise UserError(f"{path}: this sweep has no runs")
     return jobs
@@ -169,7 +154,7 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     grids = plan.get("grid") or []
     for grid in grids if isinstance(grids, list) else [grids]:
-        axes = {k: v if isinstance(v, list) else [v] for k, v in _mapping(grid, f"{path}: grid").items()}
+        axes = {k: v if isinstance(v, list) else [v] for k, v in _expect(grid, dict, f"{path}: grid").items()}
         if math.prod(map(len, axes.values())) > MOST_RUNS:
             raise UserError(f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
         for values in itertools.product(*axes.values()):
@@ -177,13 +162,14 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
             varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
             entry.setdefault("name", "-".join(_piece(k, v) for k, v in varied.items()) or "run")
             entries.append(entry)
-    for number, run in enumerate(_list(plan.get("runs") or [], f"{path}: runs"), 1):
-        entries.append(dict(_mapping(run, f"{path}: run {number}")))
-    return entries
+    runs = _expect(plan.get("runs") or [], list, f"{path}: runs")
+    return entries + [_expect(run, dict, f"{path}: run {n}") for n, run in enumerate(runs, 1)]
 
 
 def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path: Path) -> Job:
-    model = {**_mapping(defaults.get("model") or {}, "model"), **_mapping(entry.get("model") or {}, "model")}
+    model = {
+        k: v for part in (defaults, entry) for k, v in _expect(part.get("model") or {}, dict, "model").items()
+    }
     model |= {k.removeprefix("model."): v for k, v in entry.items() if k.startswith("model.")}
     model = {k: with_numbers(v) for k, v in model.items()}
     rest = {k: with_numbers(v) for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
@@ -198,9 +184,8 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
         reading = data.Reading(**{name: entry[name] for name in _READING if name in entry})
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
-    begin = entry.get("begin_with")
     corpus = str(entry.get("corpus", "enwik8"))
-    begin_with = None if begin is None else str(begin)
+    begin_with = None if entry.get("begin_with") is None else str(entry["begin_with"])
     return Job(name, preset, corpus, parent / name, recipe, model, begin_with, reading=reading)
 
 
@@ -222,22 +207,29 @@ def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple
     return rows
 
 
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: a mapping of names to values is needed, not {short(value)}")
-    return {str(k): v for k, v in value.items()}
+def _expect(value: Any, kind: type, where: str) -> Any:
+    if not isinstance(value, kind):
+        words = "a list" if kind is list else "a mapping of names to values"
+        raise UserError(f"{where}: {words} is needed, not {short(value)}")
+    return {str(k): v for k, v in value.items()} if kind is dict else value
 
 
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise UserError(f"{where}: a list is needed, not {short(value)}")
-    return value
-
-
-def _folder(value: Any, path: Path) -> Path:
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise UserError(f"{path}: out must be the name of a folder, not {short(value)}")
-    return Path(value)
+def _options(config: Any, standard: Any) -> list[str]:
+    """The fields in which a config is not the standard one, as options."""
+    words: list[str] = []
+    for name, value in vars(config).items():
+        flag = f"--{name.replace('_', '-')}"
+        if value == getattr(standard, name):
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-"))
+        else:
+            words += [
+                word
+                for part in (value if isinstance(value, tuple) else [value])
+                for word in (flag, str(part))
+            ]
+    return words
 
 
 def _piece(key: str, value: Any) -> str:
