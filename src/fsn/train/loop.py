@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ import torch
 import fsn
 
 from .. import data
+from ..checks import check
 from ..data import epoch_order
 from ..errors import UserError
 from ..io import writing
@@ -46,7 +47,7 @@ from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
 
 if TYPE_CHECKING:
-    from ..data import Corpus, Encoding, Reading, Windows
+    from ..data import Corpus, Reading, Windows
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
@@ -84,10 +85,8 @@ def train(
     """
     recipe = recipe or Recipe()
     recipe.check_trainable()
-    if resume not in ("auto", "never", "must"):
-        raise UserError(f"resume must be auto, never or must, not {resume!r}")
-    if budget_minutes is not None and not budget_minutes > 0:
-        raise UserError("the time budget must be positive")
+    check(resume in ("auto", "never", "must"), f"resume must be auto, never or must, not {resume!r}")
+    check(budget_minutes is None or budget_minutes > 0, "the time budget must be positive")
     check_loggers(log)
     if isinstance(model, str):
         preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
@@ -98,7 +97,7 @@ def train(
         world = inside.enter_context(open_world(device))
         gpus = [world.device] if world.device.type == "cuda" else []
         inside.enter_context(torch.random.fork_rng(gpus))  # the caller's generator stays as it was
-        text = _load_corpus(corpus, world, reading, None if source is None else source.encoding)
+        text = _load_corpus(corpus, world, reading=reading, encoding=source and source.encoding)
         if source is not None:
             text = text.within(source.encoding)
         config = _model_config(model, text.vocab_size, dict(overrides or {}))
@@ -141,48 +140,38 @@ def train(
     return run
 
 
-def _load_corpus(
-    corpus: str | Corpus, world: World, reading: Reading | None, encoding: Encoding | None
-) -> Corpus:
+def _load_corpus(corpus: str | Corpus, world: World, **how: Any) -> Corpus:
     """The first process fetches; the others then find it in the cache."""
     if not isinstance(corpus, str | os.PathLike):
         return corpus
     mine: list[Corpus] = []
-    world.first_does(lambda: mine.append(data.load(corpus, reading=reading, encoding=encoding)))
-    return mine[0] if mine else data.load(corpus, reading=reading, encoding=encoding)
+    world.first_does(lambda: mine.append(data.load(corpus, **how)))
+    return mine[0] if mine else data.load(corpus, **how)
 
 
-def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
+def _model_config(model: str | Config, symbols: int, overrides: dict[str, Any]) -> Config:
     if isinstance(model, str):
-        return preset_with(model, vocab_size, overrides)
-    config = dataclasses.replace(model, **overrides) if overrides else model
-    if config.vocab_size != vocab_size:
-        raise UserError(
-            f"the model has {config.vocab_size} symbols, the corpus {vocab_size}; make them equal"
-        )
+        return preset_with(model, symbols, overrides)
+    config = dataclasses.replace(model, **overrides)
+    both = f"the model has {config.vocab_size} symbols, the corpus {symbols}"
+    check(config.vocab_size == symbols, f"{both}; make them equal")
     return config
 
 
-def catch_stops(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Let ``handler`` have Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP; the handlers before it."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
-        numbers.append(hangup)
-    return {number: signal.signal(number, handler) for number in numbers}
-
-
 class StopRequest:
-    """Notes SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) while it is entered. The step ends, a checkpoint
-    is written, then the process goes. A second Ctrl-C interrupts at once."""
+    """Notes Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP while it is entered. Whoever works meanwhile
+    looks at ``number`` and ends in order. A second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.number = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
+        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)
         if threading.current_thread() is threading.main_thread():
-            self._before = catch_stops(self._note)
+            hidden = signal.getsignal(hangup) is signal.SIG_IGN
+            for number in {signal.SIGINT, signal.SIGTERM} | (set() if hidden else {hangup}):
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -74,10 +74,9 @@ def open_run(
     )
     before = read_config(folder.path)
     different = differences(before, asked)
-    schedules = [Schedule.of(Recipe.from_dict(c["recipe"]), n_windows) for c in (before, asked)]
-    _check_same(
-        folder, {n: d for n, d in different.items() if not (extend and n in ENDING_ENTRIES)}, *schedules
-    )
+    recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]
+    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING_ENTRIES)}
+    _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
     if folder.done_file.exists() and not different:
         return Start(before, finished=True)
     config = _with_choices(asked, before, device)
@@ -94,7 +93,7 @@ def open_run(
         )
         folder.open_metrics()
     else:
-        _check_ending(folder, checkpoint.state["step"], *schedules)
+        _check_ending(folder, checkpoint.state["step"], *(Schedule.of(r, n_windows) for r in recipes))
         _restore_files(folder, checkpoint)
     folder.hashes.remove("DONE")
     if config != before:
@@ -119,12 +118,10 @@ def _with_choices(
     return {**asked, "recipe": recipe.to_dict()}
 
 
-def _check_same(
-    folder: RunFolder, different: dict[str, tuple[Any, Any]], there: Schedule, asked: Schedule
-) -> None:
+def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps: int, asked: int) -> None:
     """Stop if the folder holds another run than the one asked for."""
     hint = "give the same options, or choose another --out"
-    if different.keys() <= DURATION_ENTRIES and asked.total > there.total:
+    if different.keys() <= DURATION_ENTRIES and asked > steps:
         hint = "--extend lets it go on longer"
     elif different.keys() <= ENDING_ENTRIES and not different.keys() <= DURATION_ENTRIES:
         hint = "--extend lets it end in another schedule"

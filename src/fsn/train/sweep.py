@@ -1,18 +1,8 @@
 """Many runs from one file: which runs a sweep means, where each of them stands, and carrying them out.
 
-    out: runs/seeds              # each run gets a folder in here
-    defaults:                    # for every run
-      corpus: enwik8
-      epochs: 2
-    grid:                        # every combination of these
-      preset: [fsn-1m, transformer-1m]
-      seed: [0, 1, 2]
-    runs:                        # and these
-      - {name: narrow, preset: fsn-1m, model: {k: 96}}
-
-A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``), ``begin_with``
-(a run folder) and any field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``,
-of a path its last part.
+``fsn sweep --help`` shows such a file. A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a
+grid ``model.k``), ``begin_with`` (a run folder) and any field of the recipe. Its name is given, or made of what the
+grid varies: ``fsn-1m-seed0``, of a path its last part.
 """
 
 from __future__ import annotations
@@ -25,20 +15,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
-from types import FrameType
 from typing import Any
 
 import yaml
 
 from .. import data
+from ..checks import check
 from ..errors import UserError
 from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
-from .loop import catch_stops
+from .loop import StopRequest
 from .recipe import Recipe, with_numbers
 from .resume import find_source
 from .run import DURATION_ENTRIES, differences, load_run, read_config
@@ -129,24 +120,21 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         plan = read_yaml(path)
     except FileNotFoundError:
         raise UserError(f"there is no sweep file {path}") from None
-    if not isinstance(plan, dict) or not ("runs" in plan or "grid" in plan):
-        raise UserError(
-            f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`"
-        )
-    unknown = sorted(map(str, set(plan) - {"out", "defaults", "grid", "runs"}))
-    if unknown:
-        raise UserError(f"{path}: there is no section {short(unknown[0])}; use out, defaults, grid and runs")
+    check(
+        isinstance(plan, dict) and ("runs" in plan or "grid" in plan),
+        f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`",
+    )
+    for name in map(str, plan):
+        known = name in ("out", "defaults", "grid", "runs")
+        check(known, f"{path}: there is no section {short(name)}; use out, defaults, grid and runs")
     parent = out if out is not None else plan.get("out", Path("runs") / path.stem)
-    if not isinstance(parent, str | os.PathLike) or not os.fspath(parent):
-        raise UserError(f"{path}: out must be the name of a folder, not {short(parent)}")
+    named = isinstance(parent, str | os.PathLike) and bool(os.fspath(parent))
+    check(named, f"{path}: out must be the name of a folder, not {short(parent)}")
     defaults = _expect(plan.get("defaults") or {}, dict, f"{path}: defaults")
     jobs = [_job({**defaults, **entry}, defaults, Path(parent), path) for entry in _entries(plan, path)]
-    names = [job.name for job in jobs]
-    twice = next((name for name in sorted(names) if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{path}: two runs are called {twice!r}; give each its own name")
-    if not jobs:
-        raise UserError(f"{path}: this sweep has no runs")
+    for name, times in Counter(job.name for job in jobs).items():
+        check(times == 1, f"{path}: two runs are called {name!r}; give each its own name")
+    check(bool(jobs), f"{path}: this sweep has no runs")
     return jobs
 
 
@@ -155,8 +143,8 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     grids = plan.get("grid") or []
     for grid in grids if isinstance(grids, list) else [grids]:
         axes = {k: v if isinstance(v, list) else [v] for k, v in _expect(grid, dict, f"{path}: grid").items()}
-        if math.prod(map(len, axes.values())) > MOST_RUNS:
-            raise UserError(f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
+        few = math.prod(map(len, axes.values())) <= MOST_RUNS
+        check(few, f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
         for values in itertools.product(*axes.values()):
             entry = dict(zip(axes, values, strict=True))
             varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
@@ -173,12 +161,10 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
     model |= {k.removeprefix("model."): v for k, v in entry.items() if k.startswith("model.")}
     model = {k: with_numbers(v) for k, v in model.items()}
     rest = {k: with_numbers(v) for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
-    if "preset" not in entry:
-        raise UserError(f"{path}: a run has no preset; `fsn models` lists them")
+    check("preset" in entry, f"{path}: a run has no preset; `fsn models` lists them")
     preset = str(entry["preset"])
     name = str(entry.get("name") or preset)
-    if not is_plain_name(name):
-        raise UserError(f"{path}: {name!r} is not a good name for a run; use one without slashes")
+    check(is_plain_name(name), f"{path}: {name!r} is not a good name for a run; use one without slashes")
     try:
         recipe = Recipe.from_dict(rest)
         reading = data.Reading(**{name: entry[name] for name in _READING if name in entry})
@@ -208,9 +194,8 @@ def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple
 
 
 def _expect(value: Any, kind: type, where: str) -> Any:
-    if not isinstance(value, kind):
-        words = "a list" if kind is list else "a mapping of names to values"
-        raise UserError(f"{where}: {words} is needed, not {short(value)}")
+    words = "a list" if kind is list else "a mapping of names to values"
+    check(isinstance(value, kind), f"{where}: {words} is needed, not {short(value)}")
     return {str(k): v for k, v in value.items()} if kind is dict else value
 
 
@@ -276,45 +261,31 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
     free = list(slots)
     running: list[tuple[Job, str | None, subprocess.Popen[bytes]]] = []
     notes: dict[str, str] = {}
-    stopped = 0
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = number
-        for _, _, process in running:
-            process.send_signal(signal.SIGTERM)
-
-    before = catch_stops(stop)
-    try:
-        while running or (waiting and not stopped):
-            while waiting and free and not stopped:
+    with StopRequest() as stop:
+        while running or (waiting and not stop.number):
+            while waiting and free and not stop.number:
                 job, slot = waiting.pop(0), free.pop(0)
                 where = f" on GPU {slot}" if slot is not None else ""
                 say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
                 running.append((job, slot, _start(job, slot)))
-                if stopped:  # while it was being started
-                    running[-1][2].send_signal(signal.SIGTERM)
             for entry in list(running):
                 job, slot, process = entry
                 code = process.poll()
                 if code is None:
+                    if stop.number:
+                        process.send_signal(signal.SIGTERM)
                     continue
                 running.remove(entry)
                 free.append(slot)
                 if job.state() == "finished":
                     say(f"finished: {job.name}")
-                elif stopped:
+                elif stop.number:
                     notes[job.name] = "stopped"
                 else:
                     notes[job.name] = "failed"
                     say(f"failed: {job.name} (exit code {code}): {last_line(job.out / 'output.txt')}")
             time.sleep(POLL_S)
-    finally:
-        for n, handler in before.items():
-            signal.signal(n, handler)
-    if stopped:
-        notes["*"] = str(stopped)
-    return notes
+    return {**notes, "*": str(stop.number)} if stop.number else notes
 
 
 def _start(job: Job, slot: str | None) -> subprocess.Popen[bytes]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 import fsn
 
+from ..checks import check
 from ..errors import UserError
 from ..models import Config, fused
 from .recipe import Engine, Precision, Recipe
@@ -108,10 +109,10 @@ class World:
 
 def _from_environment(name: str, standard: int) -> int:
     value = os.environ.get(name, str(standard))
-    if not value.isdecimal() or not int(value) < 2**20:
-        raise UserError(
-            f"the environment variable {name} is {short(value)}; it takes a whole number, or unset it"
-        )
+    check(
+        value.isdecimal() and int(value) < 2**20,
+        f"the environment variable {name} is {short(value)}; it takes a whole number, or unset it",
+    )
     return int(value)
 
 
@@ -120,10 +121,9 @@ def open_world(device: str = "auto") -> Iterator[World]:
     """The world that ``torchrun`` describes in the environment, or a single process."""
     size, rank = _from_environment("WORLD_SIZE", 1), _from_environment("RANK", 0)
     local = _from_environment("LOCAL_RANK", 0)
-    if not rank < size:
-        raise UserError(
-            f"RANK is {rank} and WORLD_SIZE {size}; start the processes with torchrun, or unset both"
-        )
+    check(
+        rank < size, f"RANK is {rank} and WORLD_SIZE {size}; start the processes with torchrun, or unset both"
+    )
     chosen = choose_device(device, local if size > 1 else None)
     if size == 1:
         yield World(device=chosen)
@@ -161,15 +161,16 @@ def choose_device(asked: str, local_rank: int | None = None) -> torch.device:
         raise UserError(f"there is no device {asked!r}; use auto, cpu, cuda or cuda:0") from None
     if device.type == "cpu":
         return device
-    if device.type != "cuda":
-        raise UserError(f"device {asked!r} is not supported; use auto, cpu or cuda")
-    if not torch.cuda.is_available():
-        raise UserError("this PyTorch sees no CUDA GPU; use --device cpu, or install a CUDA build of PyTorch")
+    check(device.type == "cuda", f"device {asked!r} is not supported; use auto, cpu or cuda")
+    check(
+        torch.cuda.is_available(),
+        "this PyTorch sees no CUDA GPU; use --device cpu, or install a CUDA build of PyTorch",
+    )
     index = device.index
     if index is None:
         index = torch.cuda.current_device() if local_rank is None else local_rank
-    if index >= torch.cuda.device_count():
-        raise UserError(f"there is no {device}; this machine has {torch.cuda.device_count()} CUDA GPUs")
+    gpus = torch.cuda.device_count()
+    check(index < gpus, f"there is no cuda:{index}; this machine has {gpus} CUDA GPUs")
     return torch.device("cuda", index)
 
 
@@ -177,8 +178,8 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
     if asked == "auto":
         good = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bf16" if good else "fp32"
-    if asked == "tf32" and device.type != "cuda":
-        raise UserError("precision tf32 needs a CUDA GPU; use --precision fp32 on a CPU")
+    on_gpu = device.type == "cuda"
+    check(asked != "tf32" or on_gpu, "precision tf32 needs a CUDA GPU; use --precision fp32 on a CPU")
     return asked
 
 
@@ -196,8 +197,10 @@ def choose_engine(
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         served = model is None or fused.serves(model, device, dtype, length)
         return "graph" if served else "compile-graph"
-    if asked.endswith("graph") and device.type != "cuda":
-        raise UserError(f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU")
+    check(
+        device.type == "cuda" or not asked.endswith("graph"),
+        f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU",
+    )
     return asked
 
 
