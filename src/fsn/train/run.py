@@ -33,6 +33,7 @@ import yaml
 from torch import Tensor, nn
 
 from .. import data
+from ..checks import check
 from ..data import Alphabet, Corpus, Encoding, Reading
 from ..data.paths import reads
 from ..data.registry import folder_of
@@ -68,35 +69,32 @@ MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
 class Lines:
     """A file of JSON lines that grows, and is cut back to its state at a checkpoint."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: IO[bytes] | None = None
-
-    def check(self, size: int, sha256: str | None) -> None:
+    def __init__(self, path: Path, size: int = 0, sha256: str | None = None) -> None:
         """Stop if the file does not begin with what it held when the checkpoint was written."""
-        data = read_file(self.path) if self.path.exists() else b""
-        if len(data) < size:
-            raise UserError(
-                f"{self.path} is shorter ({len(data):,} bytes) than when the checkpoint was written "
-                f"({size:,}); put the file back, or start a new run in another folder"
-            )
+        self.path = path
+        data = read_file(path) if path.exists() else b""
+        check(
+            len(data) >= size,
+            f"{path} is shorter ({len(data):,} bytes) than when the checkpoint was written ({size:,}); put the file "
+            "back, or start a new run in another folder",
+        )
         self._hash = hashlib.sha256(data[:size])
-        if sha256 is not None and self._hash.hexdigest() != sha256:
-            raise UserError(
-                f"{self.path} is not what it was when the checkpoint was written: it was edited or damaged; "
-                "put the right file back, or start a new run in another folder"
-            )
         self.entry = (size, self._hash.hexdigest())
+        check(
+            sha256 in (None, self.entry[1]),
+            f"{path} is not what it was when the checkpoint was written: it was edited or damaged; "
+            "put the right file back, or start a new run in another folder",
+        )
 
-    def open(self) -> None:
+    def open(self) -> IO[bytes]:
         """Cut the file to what was checked."""
         self._file = open(self.path, "ab")  # noqa: SIM115
         self._file.truncate(self.entry[0])
         self._file.seek(self.entry[0])
+        return self._file
 
     def add(self, line: dict[str, Any]) -> None:
         """Append a line, NaN and Inf as null."""
-        assert self._file is not None
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         data = (json.dumps(clean) + "\n").encode()
         self._file.write(data)
@@ -105,14 +103,9 @@ class Lines:
 
     def sync(self) -> hashes.Entry:
         """Bytes that are on the disk for certain, and their sha256."""
-        assert self._file is not None
         os.fsync(self._file.fileno())
         self.entry = (self._file.tell(), self._hash.hexdigest())
         return self.entry
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class RunFolder:
@@ -125,16 +118,20 @@ class RunFolder:
         self.best_file = self.path / "best.safetensors"
         self.done_file = self.path / "DONE"
         self.hashes = hashes.Hashes(self.path)
-        self._lines = {name: Lines(self.path / name) for name in hashes.GROWING}
-        self._lock: IO[str] | None = None
+        self._lines: dict[str, Lines] = {}
         self._log: IO[str] | None = None
         self._loggers: Loggers | None = None
-        self._recording = False
+        self._files = contextlib.ExitStack()
+
+    def _hold(self, file: IO[Any]) -> IO[Any]:
+        """Keep a file open while the run lasts; closing it may fail."""
+        self._files.enter_context(contextlib.suppress(OSError))
+        return self._files.enter_context(file)
 
     def open(self) -> None:
         """Make the folder, lock it, open the log."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+        lock = self._hold(open(self.path / "lock", "a+", encoding="utf-8"))  # noqa: SIM115 (the last to be closed)
         try:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -150,16 +147,14 @@ class RunFolder:
         for place in (self.path, self.path / "kernel", self.checkpoints.folder):
             remove_leftovers(place)
         self.hashes.open()
-        self._log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        self._log = self._hold(log)
 
     def close(self) -> None:
         if self._loggers is not None:
             self._loggers.close()
-        for file in (*self._lines.values(), self._log, self._lock):  # closing the last one releases the lock
-            if file is not None:
-                with contextlib.suppress(OSError):
-                    file.close()
-        self._log = self._lock = self._loggers = None
+        self._log = self._loggers = None
+        self._files.close()
 
     def say(self, line: str) -> None:
         """Print a line and keep it in log.txt."""
@@ -193,17 +188,15 @@ class RunFolder:
 
     def open_metrics(self, sizes: Mapping[str, Any] | None = None) -> None:
         """Cut the metrics back to ``sizes``, as :meth:`sync_metrics` gave them, or to nothing."""
-        for name, lines in self._lines.items():
-            size, sha256 = (sizes or {}).get(name, (0, None))
-            lines.check(size, sha256)
+        entries = {name: (sizes or {}).get(name, (0, None)) for name in hashes.GROWING}
+        self._lines = {name: Lines(self.path / name, *entry) for name, entry in entries.items()}
         self.hashes.enter({name: lines.entry for name, lines in self._lines.items()})
         for lines in self._lines.values():
-            lines.open()
-        self._recording = True
+            self._hold(lines.open())
 
     def record(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl and what it says of time to timings.jsonl; in the first process only."""
-        if not self._recording:
+        if not self._lines:
             return
         times = {name: value for name, value in line.items() if name in TIMES}
         if times:

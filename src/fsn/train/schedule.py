@@ -1,14 +1,11 @@
-"""The learning rate of every step: warm-up, a constant part, and a fall to the end of the run.
+"""The learning rate of every step: a function of the step alone, so that a resumed run needs no state of it.
 
-    rate
-     lr  |     ___________          constant  stays
-         |    /           \\         linear    falls in a line from the end of the warm-up
-         |   /             \\        cosine    falls in half a cosine from there
-    floor|  /               \\_      wsd       stays, then falls in a line over the cool-down
-         +---------------------> step
-          warm-up  stable  cool-down
-
-The rate is a function of the step alone, so a resumed run needs no state of it.
+   lr  |     ___________          constant  stays
+       |    /           \\         linear    falls in a line from the end of the warm-up
+       |   /             \\        cosine    falls in half a cosine from there
+floor  |  /               \\       wsd       stays, then falls in a line over the cool-down
+       +---------------------> step
+        warm-up       cool-down
 """
 
 from __future__ import annotations

@@ -65,6 +65,14 @@ class Job:
             words += ["--model", *(f"{k}={_scalar(v)}" for k, v in self.model.items())]
         return [*words, "--extend"] if self.extend else words
 
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "fsn", "train", *self.arguments()]
+
+    @property
+    def output(self) -> Path:
+        """What the run prints."""
+        return self.out / "output.txt"
+
     def state(self) -> str:
         """``finished``, ``other settings`` (a finished run, but another than this), ``begun`` (a checkpoint exists)
         or ``new``."""
@@ -238,10 +246,6 @@ def _scalar(value: Any) -> str:
 POLL_S = 0.2
 
 
-def command(job: Job) -> list[str]:
-    return [sys.executable, "-m", "fsn", "train", *job.arguments()]
-
-
 def last_line(file: Path) -> str:
     """The last line a run printed: on failure, its reason."""
     try:
@@ -261,19 +265,30 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
     free = list(slots)
     running: list[tuple[Job, str | None, subprocess.Popen[bytes]]] = []
     notes: dict[str, str] = {}
+    passed_on = False
     with StopRequest() as stop:
         while running or (waiting and not stop.number):
             while waiting and free and not stop.number:
                 job, slot = waiting.pop(0), free.pop(0)
                 where = f" on GPU {slot}" if slot is not None else ""
                 say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
-                running.append((job, slot, _start(job, slot)))
+                gpu = {} if slot is None else {"CUDA_VISIBLE_DEVICES": slot}
+                # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
+                running.append(
+                    (
+                        job,
+                        slot,
+                        _start(job.command(), job.output, env={**os.environ, **gpu}, start_new_session=True),
+                    )
+                )
+            if stop.number and not passed_on:
+                passed_on = True
+                for _, _, process in running:
+                    process.send_signal(signal.SIGTERM)
             for entry in list(running):
                 job, slot, process = entry
                 code = process.poll()
                 if code is None:
-                    if stop.number:
-                        process.send_signal(signal.SIGTERM)
                     continue
                 running.remove(entry)
                 free.append(slot)
@@ -283,26 +298,15 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                     notes[job.name] = "stopped"
                 else:
                     notes[job.name] = "failed"
-                    say(f"failed: {job.name} (exit code {code}): {last_line(job.out / 'output.txt')}")
+                    say(f"failed: {job.name} (exit code {code}): {last_line(job.output)}")
             time.sleep(POLL_S)
     return {**notes, "*": str(stop.number)} if stop.number else notes
 
 
-def _start(job: Job, slot: str | None) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    if slot is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = slot
-    job.out.mkdir(parents=True, exist_ok=True)
-    with open(job.out / "output.txt", "ab") as output:
-        # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
-        return subprocess.Popen(
-            command(job),
-            stdout=output,
-            stderr=output,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+def _start(words: list[str], output: Path, **options: Any) -> subprocess.Popen[bytes]:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with open(output, "ab") as file:
+        return subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, **options)
 
 
 class SubmittedRun:
@@ -312,19 +316,15 @@ class SubmittedRun:
     to write a checkpoint and end, and the job is queued again, where ``fsn train`` goes on from it.
     """
 
-    def __init__(self, words: list[str], output: str) -> None:
+    def __init__(self, words: list[str], output: Path) -> None:
         self.words, self.output = words, output
         self.process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> int:
-        Path(self.output).parent.mkdir(parents=True, exist_ok=True)
-        with open(self.output, "ab") as output:
-            self.process = subprocess.Popen(
-                self.words, stdout=output, stderr=output, stdin=subprocess.DEVNULL
-            )
-            code = self.process.wait()
+        self.process = _start(self.words, self.output)
+        code = self.process.wait()
         if code:
-            raise RuntimeError(f"exit code {code}: {last_line(Path(self.output))}")
+            raise RuntimeError(f"exit code {code}: {last_line(self.output)}")
         return code
 
     def checkpoint(self) -> Any:
@@ -359,8 +359,7 @@ def submit(
     waiting = [job for job in jobs if job.state() != "finished"]
     handles = []
     for job in waiting:
-        words = command(job)
-        handles.append(executor.submit(SubmittedRun(words, str(job.out.resolve() / "output.txt"))))
+        handles.append(executor.submit(SubmittedRun(job.command(), job.output.resolve())))
         say(f"submitted: {job.name} as job {handles[-1].job_id}")
     if not wait:
         return {job.name: "submitted" for job in waiting}
@@ -370,5 +369,5 @@ def submit(
             say(f"finished: {job.name}")
         else:
             notes[job.name] = "failed"
-            say(f"failed: {job.name}: {last_line(job.out / 'output.txt')}")
+            say(f"failed: {job.name}: {last_line(job.output)}")
     return notes
