@@ -21,8 +21,8 @@ from ..progress import say
 
 FILE = "hashes.json"
 GROWING = ("metrics.jsonl", "timings.jsonl")
-KEPT = ("config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE")
-KEPT += ("kernel/*.safetensors", "*.npz", "measured.json")
+KEPT = ["config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE"]
+KEPT += ["kernel/*.safetensors", "*.npz", "measured.json"]
 """The files of a run folder that are checked. (Checkpoints in last/ carry their own hashes.)"""
 Entry = tuple[int, str]
 """Bytes, and the sha256 of so many bytes."""

@@ -107,6 +107,8 @@ class Recipe:
             f"recipe: accumulate cuts a batch into parts of at least one window, so with batch_size "
             f"{self.batch_size} it must not be {self.accumulate}; use a smaller number",
         )
+        if self.schedule == "wsd" and self.cooldown is None and self.cooldown_epochs is None:
+            object.__setattr__(self, "cooldown", 0.2)
         given = [name for name in ("cooldown", "cooldown_epochs") if getattr(self, name) is not None]
         check(len(given) < 2, "recipe: cooldown and cooldown_epochs say the same thing in two ways; give one")
         check(

@@ -572,17 +572,12 @@ def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str
 def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
     found: dict[str, float] = {}
-    here = folder.resolve()
-    for file in sorted(here.parent.glob("*/config.yaml")):
-        path = file.parent
+    for file in sorted(folder.resolve().parent.glob("*/config.yaml")):
         with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
-            theirs = {} if path == here else read_config(path)
-            if (
-                theirs
-                and theirs["recipe"]["seed"] != config["recipe"]["seed"]
-                and same_but_seed(config, theirs)
-            ):
-                first = Run(path, theirs, read_metrics(path)).epochs[:1]
-                if first and first[0]["epoch"] == 1 and first[0].get("complete", True):
-                    found[path.name] = first[0].get("valid_bits")
-    return {name: bits for name, bits in found.items() if bits is not None}
+            theirs = read_config(file.parent)
+            if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
+                first = next(iter(Run(file.parent, theirs, read_metrics(file.parent)).epochs), {})
+                whole = first.get("epoch") == 1 and first.get("complete", True)
+                if whole and first.get("valid_bits") is not None:
+                    found[file.parent.name] = first["valid_bits"]
+    return found

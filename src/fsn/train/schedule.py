@@ -43,9 +43,8 @@ class Schedule:
         r, total = recipe, recipe.total_steps(n_windows)
         falling = 0
         if r.schedule == "wsd":
-            falling = round(total * (0.2 if r.cooldown is None else r.cooldown))
-            if r.cooldown_epochs is not None:
-                falling = round(r.steps_per_epoch(n_windows) * r.cooldown_epochs)
+            epoch = r.steps_per_epoch(n_windows)
+            falling = round(total * r.cooldown if r.cooldown else epoch * (r.cooldown_epochs or 0))
         elif r.schedule != "constant":
             falling = total - r.warmup_steps
         if r.warmup_steps + falling > total or (r.schedule != "constant" and falling < 1):
