@@ -30,6 +30,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from ..checks import check
 from ..errors import UserError
 from ..io import parse_json, read_file, sync_folder, write_bytes_atomic
 from .hashes import sha256
@@ -47,10 +48,6 @@ class Checkpoint:
     best: bytes | None
     """The file of the best weights so far."""
     warnings: list[str] = field(default_factory=list)
-
-
-class Damaged(Exception):
-    """This checkpoint cannot be used."""
 
 
 class NonFinite(UserError):
@@ -148,7 +145,7 @@ class Checkpoints:
         for name in self.names():
             try:
                 found = self._read(name)
-            except Damaged as error:
+            except (UserError, KeyError, TypeError, AttributeError) as error:
                 warnings.append(f"the checkpoint {self.folder / name} is damaged ({error})")
                 continue
             found.warnings = warnings
@@ -163,21 +160,13 @@ class Checkpoints:
 
     def _read(self, name: str) -> Checkpoint:
         folder = self.folder / name
-        try:
-            document = read_file(folder / "state.json")
-            if read_file(folder / "state.sha256")[:64] != sha256(document).encode():
-                raise Damaged("state.json does not match its sha256")
-            state = parse_json(document, "state.json")
-            tensors: dict[str, dict[str, Tensor]] = {}
-            best: bytes | None = None
-            for file, digest in state["sha256"].items():
-                data = read_file(folder / file)
-                if sha256(data) != digest:
-                    raise Damaged(f"{file} does not match its sha256")
-                if file == "best.safetensors":
-                    best = data
-                else:
-                    tensors[Path(file).stem], _ = unpack(data, file)
-        except (UserError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(str(error)) from None
+        document = read_file(folder / "state.json")
+        whole = read_file(folder / "state.sha256")[:64] == sha256(document).encode()
+        check(whole, "state.json does not match its sha256")
+        state = parse_json(document, "state.json")
+        files = {file: read_file(folder / file) for file in state["sha256"]}
+        for file, data in files.items():
+            check(sha256(data) == state["sha256"][file], f"{file} does not match its sha256")
+        best = files.pop("best.safetensors", None)
+        tensors = {Path(file).stem: unpack(data, file)[0] for file, data in files.items()}
         return Checkpoint(name, state, tensors, best)

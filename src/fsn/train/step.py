@@ -210,12 +210,11 @@ class Stepper:
         if self.device.type == "cpu" and self.engine == "eager":
             return 0.0
         start = time.perf_counter()
-        full = self.batch_at(0) == self.recipe.batch_size
         if self.engine.startswith("compile"):
             self._loss = torch.compile(self.model.loss, dynamic=False)  # type: ignore[arg-type]
         saved = [(t, t.clone()) for t in (*self.optimizer.tensors(), self.counters, self.ring)]
         try:
-            self._warm_up(full)
+            self._warm_up()
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
@@ -229,7 +228,7 @@ class Stepper:
             torch.cuda.synchronize(self.device)
         return time.perf_counter() - start
 
-    def _warm_up(self, full: bool) -> None:
+    def _warm_up(self) -> None:
         batch = self.batch_at(0)
         here = self.counters.clone()
         here[0] = 0  # the first batch: the next may be the last, with fewer windows than a full one
@@ -249,7 +248,7 @@ class Stepper:
                 once()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
-        if self.engine.endswith("graph") and full:
+        if self.engine.endswith("graph") and batch == self.recipe.batch_size:
             self.counters.copy_(here)
             self._capture(batch, stream)
 
