@@ -126,7 +126,7 @@ def test_a_full_disk_leaves_the_previous_one(
 ) -> None:
     store = Checkpoints(tmp_path)
     save(store, 1)
-    honest, calls = module._write, 0
+    honest, calls = module.write_bytes_atomic, 0
 
     def full(path: Path, data: bytes) -> Any:
         nonlocal calls
@@ -136,7 +136,7 @@ def test_a_full_disk_leaves_the_previous_one(
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         honest(path, data)
 
-    monkeypatch.setattr(module, "_write", full)
+    monkeypatch.setattr(module, "write_bytes_atomic", full)
     with pytest.raises(OSError, match="space"):
         save(store, 2)
     monkeypatch.undo()

@@ -114,7 +114,7 @@ def test_parts_of_a_batch_give_its_gradient_in_a_graph(preset: str, precision: s
             stepper.run(2, 0)
             found[accumulate] = stepper.flat.gradient.clone(), stepper.read(0, 2)[0]
     whole, parts = (found[n][0] for n in (1, 3))
-    tolerance = 1e-5 if precision == "fp32" else 2e-2
+    tolerance = 1e-4 if precision == "fp32" else 2e-2
     assert (parts - whole).norm() < tolerance * whole.norm()
     assert found[3][1] == pytest.approx(found[1][1], rel=tolerance)
 
@@ -134,17 +134,21 @@ def test_a_bad_step_freezes_the_graph() -> None:
 
 @pytest.mark.parametrize("preset", MODELS)
 def test_resume_is_bit_equal_in_deterministic_mode(tmp_path: Path, preset: str) -> None:
-    """An incomplete last batch, two epochs, dropout, within the warm-up; in one go and in two parts."""
+    """An incomplete last batch, two epochs, dropout, accumulation and a schedule; in one go and in two parts.
+
+    The first part does not know of the cool-down.
+    """
     r = {"deterministic": True, "engine": "graph", "drop_last": False, "batch_size": 24}
-    r |= {"accumulate": 2, "warmup_steps": 15}
+    r |= {"accumulate": 2, "warmup_steps": 4}
+    whole = recipe(**r, schedule="wsd", cooldown=0.3)
     text = corpus()
-    for out, parts in (("a", (None,)), ("b", (11, None))):
-        for steps in parts:
+    for out, parts in (("a", [whole]), ("b", [recipe(**r, max_steps=11), whole])):
+        for part in parts:
             train(
                 preset,
                 text,
                 tmp_path / out,
-                recipe(**r, max_steps=steps),
+                part,
                 overrides=MODELS[preset],
                 device="cuda",
                 extend=True,

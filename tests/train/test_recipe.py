@@ -90,6 +90,9 @@ def test_the_largest_seed_is_a_seed() -> None:
 def test_round_trip() -> None:
     r = Recipe(lr=3e-4, epochs=2, eval_at_steps=(4394, 10), max_steps=None, deterministic=True, seed=7)
     assert r.eval_at_steps == (10, 4394)
+    assert (
+        Recipe(schedule="wsd").cooldown == 0.2 and Recipe(schedule="wsd", cooldown_epochs=3).cooldown is None
+    )
     assert Recipe.from_dict(yaml.safe_load(yaml.safe_dump(r.to_dict()))) == r
 
 

@@ -410,8 +410,8 @@ def plateaus(first_epoch: Mapping[str, float], threshold: float = MARGIN_BITS) -
     """
     finite = {name: value for name, value in first_epoch.items() if math.isfinite(value)}
     said = "{:.4f} bits after the first epoch where its best sibling has {:.4f}"
-    found = trailing(finite, threshold)
-    return [Trouble(one.run, "plateau", 1, said.format(one.bits, one.best)) for one in found]
+    best = min(finite.values(), default=math.nan)
+    return [Trouble(run, "plateau", 1, said.format(finite[run], best)) for run in trailing(finite, threshold)]
 
 
 def divergence(run: Run) -> list[Trouble]:

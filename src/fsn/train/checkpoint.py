@@ -30,8 +30,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from ..checks import check
 from ..errors import UserError
-from ..io import parse_json, read_file, sync_folder, write_text_atomic
+from ..io import parse_json, read_file, sync_folder, write_bytes_atomic
 from .hashes import sha256
 
 _NAME = re.compile(r"step-\d{8,}(-evaluated)?")
@@ -47,10 +48,6 @@ class Checkpoint:
     best: bytes | None
     """The file of the best weights so far."""
     warnings: list[str] = field(default_factory=list)
-
-
-class Damaged(Exception):
-    """This checkpoint cannot be used."""
 
 
 class NonFinite(UserError):
@@ -109,31 +106,30 @@ class Checkpoints:
         name = f"step-{state['step']:08d}" + ("-evaluated" if evaluated else "")
         if name == self.current:
             return name
-        self._check_finite(state["step"], tensors["weights"])
-        self.folder.mkdir(parents=True, exist_ok=True)
+        bad = first_not_finite(tensors["weights"].items())
+        if bad is not None:
+            kept = f"; the last good state is kept in {self.folder / self.current}" if self.current else ""
+            raise NonFinite(
+                f"after step {state['step']} the weight {bad} is not finite{kept}; "
+                "try a smaller --lr, or a --clip that is not 0"
+            )
+        files = {f"{part}.safetensors": pack(content) for part, content in tensors.items()}
+        if best is not None:
+            files["best.safetensors"] = best
+        digests = {file: sha256(data) for file, data in files.items()}
+        document = json.dumps({**state, "sha256": digests}, indent=1).encode()
+        files |= {"state.json": document, "state.sha256": f"{sha256(document)}  state.json\n".encode()}
         for left in self.folder.glob(".writing-*"):
             shutil.rmtree(left, ignore_errors=True)
-        temporary = self.folder / f".writing-{name}"
+        temporary, target = self.folder / f".writing-{name}", self.folder / name
         try:
-            temporary.mkdir()
-            digests = {}
-            for part, content in tensors.items():
-                data = pack(content)
-                digests[f"{part}.safetensors"] = sha256(data)
-                _write(temporary / f"{part}.safetensors", data)
-            if best is not None:
-                digests["best.safetensors"] = sha256(best)
-                _write(temporary / "best.safetensors", best)
-            document = json.dumps({**state, "sha256": digests}, indent=1).encode()
-            _write(temporary / "state.json", document)
-            _write(temporary / "state.sha256", f"{sha256(document)}  state.json\n".encode())
-            sync_folder(temporary)
-            target = self.folder / name
-            if target.exists():  # left by an earlier attempt that was not used
-                shutil.rmtree(target)
+            temporary.mkdir(parents=True)
+            for file, data in files.items():
+                write_bytes_atomic(temporary / file, data)
+            shutil.rmtree(target, ignore_errors=True)  # left by an earlier attempt that was not used
             os.rename(temporary, target)
             sync_folder(self.folder)
-            write_text_atomic(self.folder / "CURRENT", name + "\n")
+            write_bytes_atomic(self.folder / "CURRENT", f"{name}\n".encode())
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -143,21 +139,13 @@ class Checkpoints:
                 shutil.rmtree(self.folder / old, ignore_errors=True)
         return name
 
-    def _check_finite(self, step: int, weights: dict[str, Tensor]) -> None:
-        bad = first_not_finite(weights.items())
-        if bad is not None:
-            kept = f"; the last good state is kept in {self.folder / self.current}" if self.current else ""
-            raise NonFinite(
-                f"after step {step} the weight {bad} is not finite{kept}; try a smaller --lr, or a --clip that is not 0"
-            )
-
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where there is none at all."""
         warnings: list[str] = []
         for name in self.names():
             try:
                 found = self._read(name)
-            except Damaged as error:
+            except (UserError, KeyError, TypeError, AttributeError) as error:
                 warnings.append(f"the checkpoint {self.folder / name} is damaged ({error})")
                 continue
             found.warnings = warnings
@@ -172,28 +160,13 @@ class Checkpoints:
 
     def _read(self, name: str) -> Checkpoint:
         folder = self.folder / name
-        try:
-            document = read_file(folder / "state.json")
-            if read_file(folder / "state.sha256")[:64] != sha256(document).encode():
-                raise Damaged("state.json does not match its sha256")
-            state = parse_json(document, "state.json")
-            tensors: dict[str, dict[str, Tensor]] = {}
-            best: bytes | None = None
-            for file, digest in state["sha256"].items():
-                data = read_file(folder / file)
-                if sha256(data) != digest:
-                    raise Damaged(f"{file} does not match its sha256")
-                if file == "best.safetensors":
-                    best = data
-                else:
-                    tensors[Path(file).stem], _ = unpack(data, file)
-        except (UserError, KeyError, TypeError, AttributeError) as error:
-            raise Damaged(str(error)) from None
+        document = read_file(folder / "state.json")
+        whole = read_file(folder / "state.sha256")[:64] == sha256(document).encode()
+        check(whole, "state.json does not match its sha256")
+        state = parse_json(document, "state.json")
+        files = {file: read_file(folder / file) for file in state["sha256"]}
+        for file, data in files.items():
+            check(sha256(data) == state["sha256"][file], f"{file} does not match its sha256")
+        best = files.pop("best.safetensors", None)
+        tensors = {Path(file).stem: unpack(data, file)[0] for file, data in files.items()}
         return Checkpoint(name, state, tensors, best)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -206,9 +207,7 @@ def generate(
         seed=seed,
     )
     text = trained.encoding.streamed()  # a character may take several symbols
-    for token in trained.encoding.encode(prompt).tolist() if prompt else ():
-        print(printable(text(token), "lines"), end="")
-    for token in drawn:
+    for token in chain(trained.encoding.encode(prompt).tolist() if prompt else (), drawn):
         print(printable(text(token), "lines"), end="", flush=True)
     print(printable(text(None), "lines"))
 

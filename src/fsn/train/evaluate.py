@@ -68,7 +68,7 @@ def window_losses(
     """
     check_batch_size(batch_size)
     device = next(model.parameters()).device
-    batch_size = batch_size or default_batch_size(device)
+    batch_size = batch_size or (512 if device.type == "cuda" else 64)
     precision = "fp32" if precision == "auto" else precision
     index = torch.arange(len(windows), device=device) if chosen is None else chosen.to(device)
     training = model.training
@@ -153,10 +153,6 @@ def check_batch_size(batch_size: int | None) -> None:
     """Stop if a batch would hold no window; None is the default of the device."""
     if batch_size is not None and batch_size < 1:
         raise UserError(f"the batch size must be at least 1, not {batch_size}")
-
-
-def default_batch_size(device: torch.device) -> int:
-    return 512 if device.type == "cuda" else 64
 
 
 def append_evaluation(path: Path, folder: Path, world: World, line: Mapping[str, Any]) -> None:

@@ -21,17 +21,8 @@ from ..progress import say
 
 FILE = "hashes.json"
 GROWING = ("metrics.jsonl", "timings.jsonl")
-KEPT = (
-    "config.yaml",
-    *GROWING,
-    "environment.json",
-    "best.safetensors",
-    "tokenizer.json",
-    "DONE",
-    "kernel/*.safetensors",
-    "*.npz",
-    "measured.json",
-)
+KEPT = ["config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE"]
+KEPT += ["kernel/*.safetensors", "*.npz", "measured.json"]
 """The files of a run folder that are checked. (Checkpoints in last/ carry their own hashes.)"""
 Entry = tuple[int, str]
 """Bytes, and the sha256 of so many bytes."""
@@ -47,19 +38,17 @@ def _parse(folder: Path, raw: bytes) -> dict[str, list[Entry]]:
     try:
         document = parse_json(raw, "it")
         files = document["files"]
-        if document["sha256"] != sha256(_text(files)):
+        if document["sha256"] != _digest(files):
             raise ValueError
-        return {
-            name: [(int(size), str(digest)) for size, digest in entries] for name, entries in files.items()
-        }
+        return {name: [(int(size), str(sha)) for size, sha in entries] for name, entries in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"{folder / FILE} was changed or damaged; put it back, or delete it to read the run without checks"
         ) from None
 
 
-def _text(files: Any) -> bytes:
-    return json.dumps(files, sort_keys=True).encode()
+def _digest(files: Any) -> str:
+    return sha256(json.dumps(files, sort_keys=True).encode())
 
 
 def _raw(folder: Path) -> bytes | None:
@@ -126,7 +115,7 @@ def _found(folder: Path) -> dict[str, list[Entry]]:
 
 
 def _write(folder: Path, files: dict[str, list[Entry]]) -> None:
-    document = {"files": files, "sha256": sha256(_text(files))}
+    document = {"files": files, "sha256": _digest(files)}
     write_bytes_atomic(folder / FILE, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
 
 

@@ -8,7 +8,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import UserError
 
@@ -38,14 +38,6 @@ def check_loggers(asked: Sequence[str]) -> None:
             )
 
 
-class Logger(Protocol):
-    """Takes named numbers at a step."""
-
-    def log(self, values: Mapping[str, float], step: int) -> None: ...
-
-    def finish(self) -> None: ...
-
-
 class TensorBoard:
     """Event files in ``tensorboard/``. Points after ``step``, left by an interrupted part, are hidden."""
 
@@ -53,23 +45,19 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
+        self.finish = self._writer.close
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def finish(self) -> None:
-        self._writer.close()
 
-
-def _tracker(name: str, folder: Path, config: dict[str, Any]) -> Logger:
+def _tracker(name: str, folder: Path, config: dict[str, Any]) -> Any:
     """wandb, or trackio, which has its interface. The run's id follows from its folder: resumed, it is the same run."""
     tracker = importlib.import_module(name)
     identity = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    if name == "wandb":
-        options = {"name": folder.name, "id": identity, "dir": str(folder)}
-    else:
-        options = {"name": f"{folder.name}-{identity[:6]}"}
+    wandb = {"name": folder.name, "id": identity, "dir": str(folder)}
+    options = wandb if name == "wandb" else {"name": f"{folder.name}-{identity[:6]}"}
     tracker.init(project="fsn", resume="allow", config=config, **options)
     return tracker
 
@@ -86,7 +74,7 @@ class Loggers:
         say: Callable[[str], None],
     ) -> None:
         self._say = say
-        self._all: dict[str, Logger] = {name: _tracker(name, folder, config) for name in asked}
+        self._all: dict[str, Any] = {name: _tracker(name, folder, config) for name in asked}
         try:
             self._all["tensorboard"] = TensorBoard(folder, step)
         except ImportError:
@@ -107,7 +95,7 @@ class Loggers:
     def close(self) -> None:
         self._each(lambda logger: logger.finish())
 
-    def _each(self, action: Callable[[Logger], None]) -> None:
+    def _each(self, action: Callable[[Any], None]) -> None:
         for name, logger in list(self._all.items()):
             try:
                 action(logger)

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ import torch
 import fsn
 
 from .. import data
+from ..checks import check
 from ..data import epoch_order
 from ..errors import UserError
 from ..io import writing
@@ -46,22 +47,11 @@ from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
 
 if TYPE_CHECKING:
-    from ..data import Corpus, Encoding, Reading, Windows
+    from ..data import Corpus, Reading, Windows
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
 RETRY = "mend that and run the same command again: it goes on from its last checkpoint"
-ENGINES = {
-    "eager": "eager",
-    "compile": "compile: forward and backward through torch.compile",
-    "graph": "graph: the whole step replays as one CUDA graph",
-    "compile-graph": "compile-graph: torch.compile, and the whole step replays as one CUDA graph",
-}
-PRECISIONS = {
-    "fp32": "fp32: float32 throughout",
-    "tf32": "tf32: float32 storage, TensorFloat-32 products",
-    "bf16": "bf16: autocast, weights and phases in float32",
-}
 
 
 def train(
@@ -95,18 +85,19 @@ def train(
     """
     recipe = recipe or Recipe()
     recipe.check_trainable()
-    if resume not in ("auto", "never", "must"):
-        raise UserError(f"resume must be auto, never or must, not {resume!r}")
-    if budget_minutes is not None and not budget_minutes > 0:
-        raise UserError("the time budget must be positive")
+    check(resume in ("auto", "never", "must"), f"resume must be auto, never or must, not {resume!r}")
+    check(budget_minutes is None or budget_minutes > 0, "the time budget must be positive")
     check_loggers(log)
     if isinstance(model, str):
         preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
     check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
     source = None if begin_with is None else find_source(Path(begin_with), Path(out))
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
-    with open_world(device) as world, _own_generator(world.device):
-        text = _load_corpus(corpus, world, reading, None if source is None else source.encoding)
+    with contextlib.ExitStack() as inside:
+        world = inside.enter_context(open_world(device))
+        gpus = [world.device] if world.device.type == "cuda" else []
+        inside.enter_context(torch.random.fork_rng(gpus))  # the caller's generator stays as it was
+        text = _load_corpus(corpus, world, reading=reading, encoding=source and source.encoding)
         if source is not None:
             text = text.within(source.encoding)
         config = _model_config(model, text.vocab_size, dict(overrides or {}))
@@ -132,13 +123,14 @@ def train(
                 lambda: open_run(folder, asked, len(windows), world.device, resume, extend)
             )
             if start.finished:
-                _say_finished(folder)
+                best = load_run(out).best
+                reached = f": best {best['valid_bits']:.4f} bits at epoch {best['epoch']}" if best else ""
+                folder.say(f"{out} is finished{reached}; {how_to_go_on(folder)}")
             else:
                 if text.left_out:
                     folder.say(f"warning: {text.name}: {text.left_out}")
-                world.first_does(lambda: _keep_encoding(text, folder))
-                recipe = Recipe.from_dict(start.config["recipe"])
-                with numerics(recipe, world.device):
+                world.first_does(lambda: folder.write_encoding(text.encoding))
+                with numerics(Recipe.from_dict(start.config["recipe"]), world.device):
                     training = Training(world, folder, start, source, windows, valid, stop, deadline)
                     training.tokens_per_byte = text.tokens_per_byte("valid")
                     training.run(log)
@@ -148,66 +140,38 @@ def train(
     return run
 
 
-def _load_corpus(
-    corpus: str | Corpus, world: World, reading: Reading | None, encoding: Encoding | None
-) -> Corpus:
+def _load_corpus(corpus: str | Corpus, world: World, **how: Any) -> Corpus:
     """The first process fetches; the others then find it in the cache."""
     if not isinstance(corpus, str | os.PathLike):
         return corpus
     mine: list[Corpus] = []
-    world.first_does(lambda: mine.append(data.load(corpus, reading=reading, encoding=encoding)))
-    return mine[0] if mine else data.load(corpus, reading=reading, encoding=encoding)
+    world.first_does(lambda: mine.append(data.load(corpus, **how)))
+    return mine[0] if mine else data.load(corpus, **how)
 
 
-def _keep_encoding(text: Corpus, folder: RunFolder) -> None:
-    """What the tokens mean goes into the run folder, so that the model can be spoken to without its corpus."""
-    for name, content in text.encoding.files().items():
-        folder.hashes.write(name, content.encode())
-
-
-def _model_config(model: str | Config, vocab_size: int, overrides: dict[str, Any]) -> Config:
+def _model_config(model: str | Config, symbols: int, overrides: dict[str, Any]) -> Config:
     if isinstance(model, str):
-        return preset_with(model, vocab_size, overrides)
-    config = dataclasses.replace(model, **overrides) if overrides else model
-    if config.vocab_size != vocab_size:
-        raise UserError(
-            f"the model has {config.vocab_size} symbols, the corpus {vocab_size}; make them equal"
-        )
+        return preset_with(model, symbols, overrides)
+    config = dataclasses.replace(model, **overrides)
+    both = f"the model has {config.vocab_size} symbols, the corpus {symbols}"
+    check(config.vocab_size == symbols, f"{both}; make them equal")
     return config
 
 
-def _own_generator(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Leave the caller's random generator as it was."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-
-def _say_finished(folder: RunFolder) -> None:
-    if not folder.quiet:
-        best = load_run(folder.path).best
-        reached = f": best {best['valid_bits']:.4f} bits at epoch {best['epoch']}" if best else ""
-        folder.say(f"{folder.path} is finished{reached}; {how_to_go_on(folder)}")
-
-
-def catch_stops(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Let ``handler`` have Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP; the handlers before it."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
-        numbers.append(hangup)
-    return {number: signal.signal(number, handler) for number in numbers}
-
-
 class StopRequest:
-    """Notes SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) while it is entered. The step ends, a checkpoint
-    is written, then the process goes. A second Ctrl-C interrupts at once."""
+    """Notes Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP while it is entered. Whoever works meanwhile
+    looks at ``number`` and ends in order. A second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.number = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
+        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)
         if threading.current_thread() is threading.main_thread():
-            self._before = catch_stops(self._note)
+            hidden = signal.getsignal(hangup) is signal.SIG_IGN
+            for number in {signal.SIGINT, signal.SIGTERM} | (set() if hidden else {hangup}):
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -355,41 +319,33 @@ class Training:
         self._finish()
 
     def _introduce(self) -> None:
-        say, r, s = self.folder.say, self.recipe, self.state
+        r, s, device = self.recipe, self.state, describe_device(self.world.device)
         n = sum(p.numel() for p in self.model.parameters())
-        processes = f", {self.world.size} processes" if self.world.size > 1 else ""
-        say(
-            f"run       {self.folder.path}: "
-            + (f"goes on at step {s.step:,} of {self.total:,}" if self.resumed else "new")
-        )
         body = body_parameters(config_from_dict(self.config["model"]))
-        say(
-            f"model     {self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, "
-            f"{body:,} of them in the layers, seed {r.seed}"
-        )
-        if self.source is not None:
-            say(f"{'began ' if self.resumed else 'begins'}    with {self.source.about}")
-        say(
-            f"text      {self.config['corpus']['name']}: {self.stepper.n_windows:,} windows, "
+        schedule = self.stepper.schedule
+        lines = {
+            "run": f"{self.folder.path}: "
+            + (f"goes on at step {s.step:,} of {self.total:,}" if self.resumed else "new"),
+            "model": f"{self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, "
+            f"{body:,} of them in the layers, seed {r.seed}",
+            "began" if self.resumed else "begins": self.source and f"with {self.source.about}",
+            "text": f"{self.config['corpus']['name']}: {self.stepper.n_windows:,} windows, "
             f"{self.steps_per_epoch:,} steps an epoch, {self.total:,} in all; "
-            f"{len(self.valid):,} validation windows"
-        )
-        say(
-            f"device    {describe_device(self.world.device)}{processes}{', deterministic' if r.deterministic else ''}"
-        )
-        odd = untested("CPU" if self.world.device.type == "cpu" else describe_device(self.world.device))
-        if odd:
-            say(f"versions  {odd}")
-        say(f"precision {PRECISIONS[r.precision]}")
-        say(f"engine    {ENGINES[r.engine]}")
-        say(
-            f"optimizer fused AdamW, all parameters in one vector; lr {r.lr:g}, weight decay {r.weight_decay:g}, "
-            f"clip {r.clip:g}"
-        )
-        if not self.stepper.schedule.constant:
-            say(f"schedule  {r.schedule}: {self.stepper.schedule}")
-        if r.accumulate > 1:
-            say(f"batch     {r.batch_size} windows, computed in {r.accumulate} parts")
+            f"{len(self.valid):,} validation windows",
+            "device": device
+            + (f", {self.world.size} processes" if self.world.size > 1 else "")
+            + (", deterministic" if r.deterministic else ""),
+            "versions": untested("CPU" if self.world.device.type == "cpu" else device),
+            "precision": r.precision,
+            "engine": r.engine,
+            "optimizer": f"fused AdamW, all parameters in one vector; lr {r.lr:g}, weight decay {r.weight_decay:g}, "
+            f"clip {r.clip:g}",
+            "schedule": None if schedule.constant else f"{r.schedule}: {schedule}",
+            "batch": f"{r.batch_size} windows in {r.accumulate} parts" if r.accumulate > 1 else None,
+        }
+        for title, line in lines.items():
+            if line:
+                self.folder.say(f"{title:<9} {line}")
 
     def _epoch_over(self) -> bool:
         return self.state.position >= self.steps_per_epoch or self.state.step >= self.total
@@ -504,26 +460,25 @@ class Training:
         self.state.cumulative_s += result.seconds
         return result
 
-    def _per_byte(self, result: Evaluation) -> dict[str, float]:
-        """Bits per byte, where tokens are not bytes: what compares across tokenizers."""
-        if self.tokens_per_byte in (None, 1.0):
-            return {}
-        return {"valid_bits_per_byte": result.bits * self.tokens_per_byte}
+    def _fields(self, result: Evaluation) -> dict[str, Any]:
+        """What a line of metrics.jsonl says of a validation; bits per byte where tokens are not bytes."""
+        per_byte = {}
+        if self.tokens_per_byte not in (None, 1.0):
+            per_byte["valid_bits_per_byte"] = result.bits * self.tokens_per_byte
+        return {
+            "valid_bits": result.bits,
+            "valid_bits_second_half": result.bits_second_half,
+            **per_byte,
+            "valid_precision": "fp32",
+            "valid_s": round(result.seconds, 3),
+            "cumulative_s": round(self.state.cumulative_s, 3),
+        }
 
     def _extra_validation(self) -> None:
-        s = self.state
         result = self._validate()
-        self._record(
-            "valid",
-            valid_bits=result.bits,
-            valid_bits_second_half=result.bits_second_half,
-            **self._per_byte(result),
-            valid_precision="fp32",
-            valid_s=round(result.seconds, 3),
-            cumulative_s=round(s.cumulative_s, 3),
-        )
+        self._record("valid", **self._fields(result))
         self.folder.say(
-            f"step {s.step:,}: validation {result.bits:.4f} bits, {result.bits_second_half:.4f} second half"
+            f"step {self.state.step:,}: validation {result.bits:.4f} bits, {result.bits_second_half:.4f} second half"
         )
 
     def _end_epoch(self) -> None:
@@ -535,27 +490,23 @@ class Training:
             s.best_epoch, s.best_bits = s.epoch, result.bits
         complete = s.position == self.steps_per_epoch
         train_bits, speed = s.epoch_nats / s.epoch_predictions * BITS, s.epoch_predictions / s.epoch_train_s
-        memory = self.world.largest([peak_memory_gb(self.world.device)])[0]
+        fields = self._fields(result)
         self._record(
             "epoch",
             complete=complete,
             train_loss_bits=train_bits,
-            valid_bits=result.bits,
-            valid_bits_second_half=result.bits_second_half,
-            **self._per_byte(result),
-            valid_precision="fp32",
+            **fields,
             tokens_per_s=round(speed, 1),
             eval_tokens_per_s=round(result.tokens_per_s, 1),
             train_s=round(s.epoch_train_s, 3),
-            valid_s=round(result.seconds, 3),
-            cumulative_s=round(s.cumulative_s, 3),
-            peak_memory_gb=round(memory, 3),
+            peak_memory_gb=round(self.world.largest([peak_memory_gb(self.world.device)])[0], 3),
             best=best,
         )
+        per_byte = fields.get("valid_bits_per_byte")
         self.folder.say(
             f"epoch {s.epoch}, step {s.step:,}: train {train_bits:.4f}, "
             f"validation {result.bits:.4f} bits ({result.bits_second_half:.4f} second half)"
-            f"{''.join(f', {bits:.4f} bits per byte' for bits in self._per_byte(result).values())}"
+            f"{'' if per_byte is None else f', {per_byte:.4f} bits per byte'}"
             f"{', best' if best else ''}; {count(speed)} tokens/s, validation {result.seconds:.1f} s"
         )
 
@@ -571,18 +522,17 @@ class Training:
 
     def _look_at_siblings(self, bits: float) -> None:
         runs = siblings(self.folder.path, self.config) | {self.folder.path.resolve().name: bits}
-        for run in trailing(runs):
-            self._record(
-                "warning",
-                what="plateau",
-                run=run.run,
-                valid_bits=run.bits,
-                best_sibling_bits=run.best,
-                trails_by=run.by,
-            )
+        for run, by in trailing(runs).items():
+            about = {
+                "run": run,
+                "valid_bits": runs[run],
+                "best_sibling_bits": min(runs.values()),
+                "trails_by": by,
+            }
+            self._record("warning", what="plateau", **about)
             self.folder.say(
-                f"warning: after epoch 1 {run.run} has {run.bits:.3f} bits and trails its best sibling "
-                f"({run.best:.3f}) by {run.by:.2f}: the plateau failure of some seeds; consider another seed"
+                f"warning: after epoch 1 {run} has {runs[run]:.3f} bits and trails its best sibling "
+                f"({min(runs.values()):.3f}) by {by:.2f}: the plateau failure of some seeds; consider another seed"
             )
 
     # -- endings -------------------------------------------------------------------------------------------
@@ -592,16 +542,12 @@ class Training:
         self.last_checkpoint = time.monotonic()
 
     def _write_checkpoint(self, evaluated: bool) -> None:
-        state = dataclasses.asdict(self.state)
-        state["lines"] = self.folder.sync_metrics()
-        state["config"] = self.config
-        generators = {"rng.cpu": torch.get_rng_state()}
+        state = dataclasses.asdict(self.state) | {"lines": self.folder.sync_metrics(), "config": self.config}
+        moments = self.stepper.optimizer.state_dict() | {"rng.cpu": torch.get_rng_state()}
         if self.world.device.type == "cuda":
-            generators["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
-        moments = self.stepper.optimizer.state_dict() | generators
-        best = None
-        if self.state.best_epoch is not None:
-            best = hashes.read(self.folder.path, "best.safetensors")
+            moments["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
+        none = self.state.best_epoch is None
+        best = None if none else hashes.read(self.folder.path, "best.safetensors")
         tensors = {"weights": self.model.state_dict(), "optimizer": moments}
         self.folder.checkpoints.save(state, tensors, best, evaluated)
 
@@ -610,15 +556,12 @@ class Training:
         s = self.state
         found = self.stepper.first_bad_tensor(s.position, s.step)
         tensor = next((name for name in self.world.gather(found) if name is not None), None)
-        what = "loss" if not math.isfinite(loss) else "gradient"
+        what, value = ("loss", f"{loss}") if not math.isfinite(loss) else ("gradient", f"norm {norm}")
         self._record("warning", what="non-finite", step=s.step + 1, tensor=tensor or what)
         self.checkpoint()
-        where = (
-            f"the first tensor that is not finite is {tensor}"
-            if tensor
-            else "run again eagerly all its tensors are finite, so try --engine eager or --precision fp32"
-        )
-        value = f"{loss}" if what == "loss" else f"norm {norm}"
+        where = "run again eagerly all its tensors are finite, so try --engine eager or --precision fp32"
+        if tensor:
+            where = f"the first tensor that is not finite is {tensor}"
         raise NonFinite(
             f"the {what} of step {s.step + 1} (epoch {s.epoch}) is not finite ({value}); {where}; "
             f"the state after step {s.step}, the last good one, is kept in {self.folder.checkpoints.folder}"
@@ -629,9 +572,8 @@ class Training:
         if self.world.first:
             done = {"step": s.step, "best_epoch": s.best_epoch, "best_bits": s.best_bits}
             self.folder.finish({**done, "cumulative_s": round(s.cumulative_s, 3)})
-        best = "no finite validation"
-        if s.best_bits is not None:
-            best = f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
+        none = s.best_bits is None
+        best = "no finite validation" if none else f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
         self.folder.say(
             f"finished  {s.step:,} steps in {duration(s.cumulative_s)}; {best}; {self.folder.path}"
         )

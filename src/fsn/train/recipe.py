@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any, Literal
 
-from ..checks import check_types
+from ..checks import check, check_types
 from ..errors import UserError
 from ..io import parse_yaml
 
@@ -101,30 +101,29 @@ class Recipe:
             if "float" in str(field.type) and getattr(self, field.name) is not None:
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
             self._check_range(field.name, getattr(self, field.name))
-        if any(step < 1 for step in self.eval_at_steps):
-            raise UserError("recipe: eval_at_steps must be whole numbers from 1 on")
-        self._check_schedule()
-        if self.accumulate > self.batch_size:
-            raise UserError(
-                f"recipe: accumulate cuts a batch into parts of at least one window, so with batch_size "
-                f"{self.batch_size} it must not be {self.accumulate}; use a smaller number"
-            )
-
-    def _check_schedule(self) -> None:
-        if self.cooldown is not None and self.cooldown_epochs is not None:
-            raise UserError("recipe: cooldown and cooldown_epochs say the same thing in two ways; give one")
-        for name in ("cooldown", "cooldown_epochs"):
-            if getattr(self, name) is not None and self.schedule != "wsd":
-                raise UserError(
-                    f"recipe: {name} is for --schedule wsd, and the schedule is {self.schedule}; "
-                    f"give --schedule wsd, or leave it out"
-                )
-        if self.lr_floor and self.schedule == "constant":
-            raise UserError(
-                "recipe: lr_floor needs a schedule that falls; give --schedule linear, cosine or wsd"
-            )
-        if self.lr_floor > self.lr:
-            raise UserError(f"recipe: lr_floor must not be above lr ({self.lr:g}), but is {self.lr_floor:g}")
+        check(min(self.eval_at_steps, default=1) > 0, "recipe: eval_at_steps must be whole numbers from 1 on")
+        check(
+            self.accumulate <= self.batch_size,
+            f"recipe: accumulate cuts a batch into parts of at least one window, so with batch_size "
+            f"{self.batch_size} it must not be {self.accumulate}; use a smaller number",
+        )
+        if self.schedule == "wsd" and self.cooldown is None and self.cooldown_epochs is None:
+            object.__setattr__(self, "cooldown", 0.2)
+        given = [name for name in ("cooldown", "cooldown_epochs") if getattr(self, name) is not None]
+        check(len(given) < 2, "recipe: cooldown and cooldown_epochs say the same thing in two ways; give one")
+        check(
+            not given or self.schedule == "wsd",
+            f"recipe: {''.join(given)} needs --schedule wsd, and the schedule is {self.schedule}; give that, or leave "
+            "it out",
+        )
+        check(
+            not self.lr_floor or self.schedule != "constant",
+            "recipe: lr_floor needs a schedule that falls; give --schedule linear, cosine or wsd",
+        )
+        check(
+            self.lr_floor <= self.lr,
+            f"recipe: lr_floor must not be above lr ({self.lr:g}), but is {self.lr_floor:g}",
+        )
 
     def _check_range(self, name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -142,8 +141,7 @@ class Recipe:
             fits, wanted = False, "below 2^31"
         else:
             fits, wanted = value >= least, f"at least {least}"
-        if not fits:
-            raise UserError(f"recipe: {name} must be {wanted}, not {short(value)}")
+        check(fits, f"recipe: {name} must be {wanted}, not {short(value)}")
 
     def steps_per_epoch(self, n_windows: int) -> int:
         """Steps in an epoch of ``n_windows`` windows: 1,406,247 windows in batches of 64 are 21,972 steps."""
@@ -153,11 +151,11 @@ class Recipe:
 
     def check_trainable(self) -> None:
         """Stop if training would ruin the weights. A run that was trained so all the same can still be read."""
-        if self.eps < LEAST_EPS:
-            raise UserError(
-                f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
-                "a weight NaN"
-            )
+        check(
+            self.eps >= LEAST_EPS,
+            f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
+            "a weight NaN",
+        )
 
     def total_steps(self, n_windows: int) -> int:
         steps = self.epochs * self.steps_per_epoch(n_windows)
@@ -175,11 +173,10 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Recipe:
-        known = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted(map(str, set(d) - known))
-        if unknown:
-            raise UserError(
-                f"recipe: there is no field {short(unknown[0])}; the fields are {', '.join(sorted(known))}"
+        known = sorted(f.name for f in dataclasses.fields(cls))
+        for name in d:
+            check(
+                name in known, f"recipe: there is no field {short(name)}; the fields are {', '.join(known)}"
             )
         return cls(**d)
 
@@ -189,11 +186,9 @@ def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise UserError(f"{short(word)} is not of the form field=value")
+        check(bool(equals and name), f"{short(word)} is not of the form field=value")
         name = name.replace("-", "_")
-        if name in fields:
-            raise UserError(f"{name} is given twice, the second time as {short(word)}; give it once")
+        check(name not in fields, f"{name} is given twice, the second time as {short(word)}; give it once")
         parsed: Any = value
         with contextlib.suppress(UserError):  # what is no YAML is text
             parsed = parse_yaml(value, name)

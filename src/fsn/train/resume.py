@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ..checks import check
 from ..data import Encoding
-from ..errors import UserError
 from ..models import Config, config_from_dict, config_to_dict
 from .checkpoint import Checkpoint, first_not_finite
 from .recipe import Recipe
@@ -59,37 +59,46 @@ def open_run(
     """
     folder.open()
     if not (folder.path / "config.yaml").exists():
-        _check_empty(folder, resume)
+        check(resume != "must", f"{folder.path} holds no run to resume; check the name, or use --resume auto")
+        check(
+            not folder.checkpoints.names() and not _has_results(folder),
+            f"{folder.path} holds a run without its config.yaml; put that file back, or choose another --out",
+        )
         config = _with_choices(asked, None, device)
         folder.write_config(config)
         folder.open_metrics()
         return Start(config)
-    if resume == "never":
-        raise UserError(
-            f"{folder.path} already holds a run; choose another --out, or --resume auto to go on with it"
-        )
+    check(
+        resume != "never",
+        f"{folder.path} already holds a run; choose another --out, or --resume auto to go on with it",
+    )
     before = read_config(folder.path)
     different = differences(before, asked)
-    _check_same(folder, before, asked, different, n_windows, extend)
+    recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]
+    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING_ENTRIES)}
+    _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
     if folder.done_file.exists() and not different:
         return Start(before, finished=True)
     config = _with_choices(asked, before, device)
-    checkpoint = _find_checkpoint(folder, resume)
-    if checkpoint is not None:
-        _check_ending(folder, before, config, checkpoint.state["step"], n_windows)
-    _restore_files(folder, checkpoint)
+    checkpoint = folder.checkpoints.load()
+    if checkpoint is None:
+        check(
+            not _has_results(folder),
+            f"{folder.path} holds the results of a run but no checkpoint to go on from, and starting again would "
+            f"write over them; {_fine_tune_hint(folder)}",
+        )
+        check(
+            resume != "must",
+            f"{folder.path} holds no checkpoint to resume from; use --resume auto to start it",
+        )
+        folder.open_metrics()
+    else:
+        _check_ending(folder, checkpoint.state["step"], *(Schedule.of(r, n_windows) for r in recipes))
+        _restore_files(folder, checkpoint)
+    folder.hashes.remove("DONE")
     if config != before:
         folder.write_config(config)
     return Start(config, checkpoint=checkpoint)
-
-
-def _check_empty(folder: RunFolder, resume: Resume) -> None:
-    if resume == "must":
-        raise UserError(f"{folder.path} holds no run to resume; check the name, or use --resume auto")
-    if folder.checkpoints.names() or _has_results(folder):
-        raise UserError(
-            f"{folder.path} holds a run without its config.yaml; put that file back, or choose another --out"
-        )
 
 
 def _with_choices(
@@ -109,41 +118,15 @@ def _with_choices(
     return {**asked, "recipe": recipe.to_dict()}
 
 
-def _check_same(
-    folder: RunFolder,
-    before: dict[str, Any],
-    asked: dict[str, Any],
-    different: dict[str, tuple[Any, Any]],
-    n_windows: int,
-    extend: bool,
-) -> None:
+def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps: int, asked: int) -> None:
     """Stop if the folder holds another run than the one asked for."""
-    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING_ENTRIES)}
-    if not blocking:
-        return
-    steps, more = (Recipe.from_dict(c["recipe"]).total_steps(n_windows) for c in (before, asked))
     hint = "give the same options, or choose another --out"
-    if blocking.keys() <= DURATION_ENTRIES and more > steps:
+    if different.keys() <= DURATION_ENTRIES and asked > steps:
         hint = "--extend lets it go on longer"
-    elif blocking.keys() <= ENDING_ENTRIES and not blocking.keys() <= DURATION_ENTRIES:
+    elif different.keys() <= ENDING_ENTRIES and not different.keys() <= DURATION_ENTRIES:
         hint = "--extend lets it end in another schedule"
-    listed = ", ".join(
-        f"{name} ({_short(old)} there, {_short(new)} asked)" for name, (old, new) in blocking.items()
-    )
-    raise UserError(f"{folder.path} holds a run of another config: {listed}; {hint}")
-
-
-def _find_checkpoint(folder: RunFolder, resume: Resume) -> Checkpoint | None:
-    """The checkpoint to go on from, or None where the run has not got as far as its first."""
-    checkpoint = folder.checkpoints.load()
-    if checkpoint is None and _has_results(folder):
-        raise UserError(
-            f"{folder.path} holds the results of a run but no checkpoint to go on from, and starting again would "
-            f"write over them; {_fine_tune_hint(folder)}"
-        )
-    if checkpoint is None and resume == "must":
-        raise UserError(f"{folder.path} holds no checkpoint to resume from; use --resume auto to start it")
-    return checkpoint
+    listed = [f"{name} ({_short(old)} there, {_short(new)} asked)" for name, (old, new) in different.items()]
+    check(not different, f"{folder.path} holds a run of another config: {', '.join(listed)}; {hint}")
 
 
 def _has_results(folder: RunFolder) -> bool:
@@ -168,43 +151,36 @@ def how_to_go_on(folder: RunFolder) -> str:
     return f"it has no checkpoint to go on from: to train it longer {_fine_tune_hint(folder)}"
 
 
-def _check_ending(
-    folder: RunFolder, before: dict[str, Any], config: dict[str, Any], done: int, n_windows: int
-) -> None:
+def _check_ending(folder: RunFolder, done: int, there: Schedule, asked: Schedule) -> None:
     """Stop if the run has done more steps than are asked for, or steps that would have had another learning rate."""
-    there, asked = (Schedule.of(Recipe.from_dict(c["recipe"]), n_windows) for c in (before, config))
-    if asked.total < done:
-        raise UserError(
-            f"{folder.path} has done {done:,} steps, and only {asked.total:,} are asked for; "
-            "ask for more --epochs or --max-steps, or choose another --out"
-        )
-    if there.shares(asked, done):
-        return
-    if there.falls_at < done:
-        raise UserError(
-            f"the learning rate of {folder.path} has been falling since step {there.falls_at:,}, to end at step "
-            f"{there.total:,}, so that it cannot end elsewhere; {_fine_tune_hint(folder)}"
-        )
-    raise UserError(
+    check(
+        done <= asked.total,
+        f"{folder.path} has done {done:,} steps, and only {asked.total:,} are asked for; "
+        "ask for more --epochs or --max-steps, or choose another --out",
+    )
+    same = there.shares(asked, done)
+    check(
+        same or done <= there.falls_at,
+        f"the learning rate of {folder.path} has been falling since step {there.falls_at:,}, to end at step "
+        f"{there.total:,}, so that it cannot end elsewhere; {_fine_tune_hint(folder)}",
+    )
+    check(
+        same,
         f"{folder.path} has done {done:,} steps, and in the run asked for the learning rate falls from step "
-        f"{asked.falls_at:,} on; ask for more --epochs or a shorter cool-down, or choose another --out"
+        f"{asked.falls_at:,} on; ask for more --epochs or a shorter cool-down, or choose another --out",
     )
 
 
-def _restore_files(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Metrics and best weights as they were when the checkpoint was written."""
-    if checkpoint is None:
-        folder.open_metrics()
+    for warning in checkpoint.warnings:
+        folder.say(f"warning: {warning}; going on from {checkpoint.name}, the one before it")
+    state = checkpoint.state
+    folder.open_metrics(state.get("lines") or {"metrics.jsonl": (state["metrics_bytes"], None)})
+    if checkpoint.best is None:
+        folder.hashes.remove("best.safetensors")
     else:
-        for warning in checkpoint.warnings:
-            folder.say(f"warning: {warning}; going on from {checkpoint.name}, the one before it")
-        state = checkpoint.state
-        folder.open_metrics(state.get("lines") or {"metrics.jsonl": (state["metrics_bytes"], None)})
-        if checkpoint.best is None:
-            folder.hashes.remove("best.safetensors")
-        else:
-            folder.hashes.write("best.safetensors", checkpoint.best)
-    folder.hashes.remove("DONE")
+        folder.hashes.write("best.safetensors", checkpoint.best)
 
 
 def _short(value: Any) -> str:
@@ -238,23 +214,24 @@ class Source:
         weights = self.weights
         if weights is None:
             weights, found = load_run(self.folder).best_weights()
-            if found != self.record["sha256"]:
-                raise UserError(
-                    f"{self.folder} does not hold the weights any more that this run began with, and it has no "
-                    "checkpoint that can be read; begin a new one in another folder"
-                )
+            check(
+                found == self.record["sha256"],
+                f"{self.folder} does not hold the weights any more that this run began with, and it has no "
+                "checkpoint that can be read; begin a new one in another folder",
+            )
         load_weights(model, weights, f"the best weights in {self.folder}")
 
     def check(self, config: Config) -> None:
         """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
         different = compare(self.model, config_to_dict(config), FREE)
-        different = {name: pair for name, pair in different.items() if not name.startswith("dropout")}
-        if different:
-            listed = ", ".join(f"{n} ({there} there, {here} asked)" for n, (there, here) in different.items())
-            raise UserError(
-                f"the weights of {self.folder} are those of another model: {listed}; "
-                "give the preset and the --model fields it was trained with"
-            )
+        listed = [
+            f"{n} ({a} there, {b} asked)" for n, (a, b) in different.items() if not n.startswith("dropout")
+        ]
+        check(
+            not listed,
+            f"the weights of {self.folder} are those of another model: {', '.join(listed)}; "
+            "give the preset and the --model fields it was trained with",
+        )
 
 
 def find_source(folder: Path, out: Path) -> Source:
@@ -273,8 +250,7 @@ def find_source(folder: Path, out: Path) -> Source:
     run = load_run(folder)
     weights, found = run.best_weights()
     bad = first_not_finite(weights.items())
-    if bad is not None:
-        raise UserError(f"the weight {bad} of {folder} is NaN or Inf; begin with another run")
+    check(bad is None, f"the weight {bad} of {folder} is NaN or Inf; begin with another run")
     if run.best:
         about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
     return Source(folder, run.config["model"], run.encoding, {"run": name, "sha256": found}, about, weights)

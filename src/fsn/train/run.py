@@ -22,7 +22,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ import yaml
 from torch import Tensor, nn
 
 from .. import data
+from ..checks import check
 from ..data import Alphabet, Corpus, Encoding, Reading
 from ..data.paths import reads
 from ..data.registry import folder_of
@@ -68,35 +69,32 @@ MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
 class Lines:
     """A file of JSON lines that grows, and is cut back to its state at a checkpoint."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: IO[bytes] | None = None
-
-    def check(self, size: int, sha256: str | None) -> None:
+    def __init__(self, path: Path, size: int = 0, sha256: str | None = None) -> None:
         """Stop if the file does not begin with what it held when the checkpoint was written."""
-        data = read_file(self.path) if self.path.exists() else b""
-        if len(data) < size:
-            raise UserError(
-                f"{self.path} is shorter ({len(data):,} bytes) than when the checkpoint was written "
-                f"({size:,}); put the file back, or start a new run in another folder"
-            )
+        self.path = path
+        data = read_file(path) if path.exists() else b""
+        check(
+            len(data) >= size,
+            f"{path} is shorter ({len(data):,} bytes) than when the checkpoint was written ({size:,}); put the file "
+            "back, or start a new run in another folder",
+        )
         self._hash = hashlib.sha256(data[:size])
-        if sha256 is not None and self._hash.hexdigest() != sha256:
-            raise UserError(
-                f"{self.path} is not what it was when the checkpoint was written: it was edited or damaged; "
-                "put the right file back, or start a new run in another folder"
-            )
         self.entry = (size, self._hash.hexdigest())
+        check(
+            sha256 in (None, self.entry[1]),
+            f"{path} is not what it was when the checkpoint was written: it was edited or damaged; "
+            "put the right file back, or start a new run in another folder",
+        )
 
-    def open(self) -> None:
+    def open(self) -> IO[bytes]:
         """Cut the file to what was checked."""
         self._file = open(self.path, "ab")  # noqa: SIM115
         self._file.truncate(self.entry[0])
         self._file.seek(self.entry[0])
+        return self._file
 
     def add(self, line: dict[str, Any]) -> None:
         """Append a line, NaN and Inf as null."""
-        assert self._file is not None
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         data = (json.dumps(clean) + "\n").encode()
         self._file.write(data)
@@ -105,14 +103,9 @@ class Lines:
 
     def sync(self) -> hashes.Entry:
         """Bytes that are on the disk for certain, and their sha256."""
-        assert self._file is not None
         os.fsync(self._file.fileno())
         self.entry = (self._file.tell(), self._hash.hexdigest())
         return self.entry
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class RunFolder:
@@ -125,44 +118,43 @@ class RunFolder:
         self.best_file = self.path / "best.safetensors"
         self.done_file = self.path / "DONE"
         self.hashes = hashes.Hashes(self.path)
-        self._lines = {name: Lines(self.path / name) for name in hashes.GROWING}
-        self._lock: IO[str] | None = None
+        self._lines: dict[str, Lines] = {}
         self._log: IO[str] | None = None
         self._loggers: Loggers | None = None
-        self._recording = False
+        self._files = contextlib.ExitStack()
+
+    def _hold(self, file: IO[Any]) -> IO[Any]:
+        """Keep a file open while the run lasts; closing it may fail."""
+        self._files.enter_context(contextlib.suppress(OSError))
+        return self._files.enter_context(file)
 
     def open(self) -> None:
         """Make the folder, lock it, open the log."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115 (held while the run lasts)
-        if fcntl is not None:
-            try:
+        lock = self._hold(open(self.path / "lock", "a+", encoding="utf-8"))  # noqa: SIM115 (the last to be closed)
+        try:
+            if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                holder = lock.read().strip()
-                lock.close()
-                raise UserError(
-                    f"another process{f' ({holder})' if holder else ''} is writing to {self.path}; "
-                    "wait for it, stop it, or choose another --out"
-                ) from None
+        except BlockingIOError:
+            lock.seek(0)
+            raise UserError(
+                f"another process ({lock.read().strip() or 'unknown'}) is writing to {self.path}; "
+                "wait for it, stop it, or choose another --out"
+            ) from None
         lock.truncate(0)
         lock.write(f"process {os.getpid()}")
         lock.flush()
-        self._lock = lock
         for place in (self.path, self.path / "kernel", self.checkpoints.folder):
             remove_leftovers(place)
         self.hashes.open()
-        self._log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        self._log = self._hold(log)
 
     def close(self) -> None:
         if self._loggers is not None:
             self._loggers.close()
-        for file in (*self._lines.values(), self._log, self._lock):  # closing the last one releases the lock
-            if file is not None:
-                with contextlib.suppress(OSError):
-                    file.close()
-        self._log = self._lock = self._loggers = None
+        self._log = self._loggers = None
+        self._files.close()
 
     def say(self, line: str) -> None:
         """Print a line and keep it in log.txt."""
@@ -174,6 +166,11 @@ class RunFolder:
 
     def write_config(self, config: dict[str, Any]) -> None:
         self.hashes.write("config.yaml", yaml.safe_dump(config, sort_keys=False, width=110).encode())
+
+    def write_encoding(self, encoding: Encoding) -> None:
+        """What the tokens mean, so that the model can be spoken to without its corpus."""
+        for name, content in encoding.files().items():
+            self.hashes.write(name, content.encode())
 
     def write_environment(self, current: dict[str, Any]) -> None:
         """environment.json: the present part of the run on top, the parts before it under ``earlier``."""
@@ -191,17 +188,15 @@ class RunFolder:
 
     def open_metrics(self, sizes: Mapping[str, Any] | None = None) -> None:
         """Cut the metrics back to ``sizes``, as :meth:`sync_metrics` gave them, or to nothing."""
-        for name, lines in self._lines.items():
-            size, sha256 = (sizes or {}).get(name, (0, None))
-            lines.check(size, sha256)
+        entries = {name: (sizes or {}).get(name, (0, None)) for name in hashes.GROWING}
+        self._lines = {name: Lines(self.path / name, *entry) for name, entry in entries.items()}
         self.hashes.enter({name: lines.entry for name, lines in self._lines.items()})
         for lines in self._lines.values():
-            lines.open()
-        self._recording = True
+            self._hold(lines.open())
 
     def record(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl and what it says of time to timings.jsonl; in the first process only."""
-        if not self._recording:
+        if not self._lines:
             return
         times = {name: value for name, value in line.items() if name in TIMES}
         if times:
@@ -276,22 +271,19 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} has format {config.get('format')}; this version of fsn reads format {FORMAT}"
         )
-    fits: dict[str, Callable[[Any], bool]] = {
-        **dict.fromkeys(("model", "recipe", "corpus"), lambda value: isinstance(value, dict)),
-        "corpus.name": lambda value: isinstance(value, str),
-        "corpus.sha256": lambda value: value is not None,
-    }
-    if (
-        isinstance(config["corpus"], dict) and "vocab_size" in config["corpus"]
-    ):  # subwords, or tokens without text
-        fits["corpus.vocab_size"] = lambda value: type(value) is int and 0 < value < 2**31
-        if "tokenizer" in config["corpus"]:
-            fits |= {"corpus.tokenizer": _is_hexadecimal, "corpus.end": lambda value: type(value) is int}
+    made = config["corpus"] if isinstance(config["corpus"], dict) else {}
+    fits = {name: isinstance(config[name], dict) for name in ("model", "recipe", "corpus")}
+    fits["corpus.name"] = isinstance(made.get("name"), str)
+    fits["corpus.sha256"] = made.get("sha256") is not None
+    if "vocab_size" in made:  # subwords, or tokens without text
+        fits["corpus.vocab_size"] = type(made["vocab_size"]) is int and 0 < made["vocab_size"] < 2**31
+        if "tokenizer" in made:
+            fits["corpus.tokenizer"] = _is_hexadecimal(made["tokenizer"])
+            fits["corpus.end"] = type(made.get("end")) is int
     else:
-        fits["corpus.symbols"] = _is_hexadecimal
+        fits["corpus.symbols"] = _is_hexadecimal(made.get("symbols"))
     for name, fit in fits.items():
-        section, _, entry = name.partition(".")
-        if not fit(config[section].get(entry) if entry else config[section]):
+        if not fit:
             raise UserError(
                 f"{file} was changed: its {name} is missing or makes no sense; put the right file back"
             )
@@ -470,17 +462,17 @@ class Run:
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
+        if which not in ("best", "last"):
+            raise UserError(f"which weights? {which!r} is neither best nor last")
         if which == "best":
             weights, _ = self.best_weights()
-        elif which == "last":
+        else:
             checkpoint = Checkpoints(self.folder / "last").load()
             if checkpoint is None:
                 raise UserError(f"{self.folder} has no checkpoint in last/")
             if checkpoint.warnings:  # the one before it would be another number
                 raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
-        else:
-            raise UserError(f"which weights? {which!r} is neither best nor last")
         return self._model(weights, f"the {which} weights in {self.folder}").to(device)
 
     def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
@@ -570,39 +562,22 @@ def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return not compare(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
 
 
-@dataclass(frozen=True)
-class Trailing:
-    """The plateau failure: a run that stays far behind its siblings after the first epoch, as some seeds do."""
-
-    run: str
-    bits: float
-    best: float
-
-    @property
-    def by(self) -> float:
-        return self.bits - self.best
-
-
-def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> list[Trailing]:
-    """The runs whose bits after epoch 1 exceed the best sibling's by more than ``margin``."""
+def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str, float]:
+    """The plateau failure of some seeds: runs whose bits after epoch 1 exceed the best sibling's by more than
+    ``margin``, and by how much."""
     best = min(bits.values(), default=0.0)
-    return [Trailing(run, b, best) for run, b in bits.items() if b - best > margin]
+    return {run: b - best for run, b in bits.items() if b - best > margin}
 
 
 def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
     found: dict[str, float] = {}
-    here = folder.resolve()
-    with contextlib.suppress(OSError):
-        for other in sorted(os.scandir(here.parent), key=lambda entry: entry.name):
-            path = Path(other.path)
-            if path == here or not os.path.isfile(path / "config.yaml"):
-                continue
-            with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
-                theirs = read_config(path)
-                if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
-                    run = Run(path, theirs, read_metrics(path))
-                    first = next((e for e in run.epochs if e["epoch"] == 1 and e.get("complete", True)), {})
-                    if first.get("valid_bits") is not None:
-                        found[path.name] = first["valid_bits"]
+    for file in sorted(folder.resolve().parent.glob("*/config.yaml")):
+        with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
+            theirs = read_config(file.parent)
+            if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
+                first = next(iter(Run(file.parent, theirs, read_metrics(file.parent)).epochs), {})
+                whole = first.get("epoch") == 1 and first.get("complete", True)
+                if whole and first.get("valid_bits") is not None:
+                    found[file.parent.name] = first["valid_bits"]
     return found

@@ -1,14 +1,11 @@
-"""The learning rate of every step: warm-up, a constant part, and a fall to the end of the run.
+"""The learning rate of every step: a function of the step alone, so that a resumed run needs no state of it.
 
-    rate
-     lr  |     ___________          constant  stays
-         |    /           \\         linear    falls in a line from the end of the warm-up
-         |   /             \\        cosine    falls in half a cosine from there
-    floor|  /               \\_      wsd       stays, then falls in a line over the cool-down
-         +---------------------> step
-          warm-up  stable  cool-down
-
-The rate is a function of the step alone, so a resumed run needs no state of it.
+   lr  |     ___________          constant  stays
+       |    /           \\         linear    falls in a line from the end of the warm-up
+       |   /             \\        cosine    falls in half a cosine from there
+floor  |  /               \\       wsd       stays, then falls in a line over the cool-down
+       +---------------------> step
+        warm-up       cool-down
 """
 
 from __future__ import annotations
@@ -46,9 +43,8 @@ class Schedule:
         r, total = recipe, recipe.total_steps(n_windows)
         falling = 0
         if r.schedule == "wsd":
-            falling = round(total * (0.2 if r.cooldown is None else r.cooldown))
-            if r.cooldown_epochs is not None:
-                falling = round(r.steps_per_epoch(n_windows) * r.cooldown_epochs)
+            epoch = r.steps_per_epoch(n_windows)
+            falling = round(total * r.cooldown if r.cooldown else epoch * (r.cooldown_epochs or 0))
         elif r.schedule != "constant":
             falling = total - r.warmup_steps
         if r.warmup_steps + falling > total or (r.schedule != "constant" and falling < 1):

@@ -82,9 +82,7 @@ class Stepper:
         self.steps_per_epoch = recipe.steps_per_epoch(self.n_windows)
         self.order = torch.zeros(self.n_windows, dtype=torch.int64, device=self.device)
         self.counters = torch.zeros(3, dtype=torch.int64, device=self.device)
-        self.position, self.counter, self.step = (
-            self.counters.unbind()
-        )  # in the epoch, for dropout, in the run
+        self.position, self.counter, self.step = self.counters.unbind()  # in epoch, for dropout, in run
         self._steps_done = 0  # the last of them, as the host knows it
         self.schedule = Schedule.of(recipe, self.n_windows)
         self.rates = self.optimizer.lr.new_full((RING,), recipe.lr)
@@ -107,20 +105,12 @@ class Stepper:
 
     def _cut(self, batch: int) -> list[Part]:
         """This process's rows of a batch, in as many parts as the recipe says; fewer where there are fewer rows."""
-        mine, n = self.world.rows(batch), self.recipe.accumulate
-        cuts = [mine[len(mine) * i // n : len(mine) * (i + 1) // n] for i in range(n)]
-        return [
-            Part(
-                rows,
-                torch.arange(rows.start, rows.stop, device=self.device),
-                torch.ones(
-                    len(rows), self.recipe.predictions, dtype=self.flat.values.dtype, device=self.device
-                )
-                / (batch * self.recipe.predictions),
-            )
-            for rows in cuts
-            if rows
-        ]
+        mine, n, predictions = self.world.rows(batch), self.recipe.accumulate, self.recipe.predictions
+        offsets = torch.arange(mine.start, mine.stop, device=self.device)
+        ones = torch.ones(len(mine), predictions, dtype=self.flat.values.dtype, device=self.device)
+        shares = ones / (batch * predictions)
+        cuts = [slice(len(mine) * i // n, len(mine) * (i + 1) // n) for i in range(n)]
+        return [Part(mine[cut], offsets[cut], shares[cut]) for cut in cuts if mine[cut]]
 
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
@@ -146,10 +136,6 @@ class Stepper:
         text = self.windows.gather(self.order.index_select(0, places))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
-    def _documents(self, tokens: Tensor) -> dict[str, Tensor]:
-        documents = self.windows.documents(tokens)
-        return {} if documents is None else {"documents": documents}
-
     def _gradients(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
         """This process's part of the gradient, and of the loss, into ``flat.message``.
 
@@ -165,7 +151,9 @@ class Stepper:
             tokens, targets = self.gather(part)
             key = DropoutKey(self.counter, part.rows.start)
             with autocast(self.recipe.precision, self.device):
-                losses = loss_function(tokens, targets, dropout_key=key, **self._documents(tokens))
+                documents = self.windows.documents(tokens)
+                more = {} if documents is None else {"documents": documents}
+                losses = loss_function(tokens, targets, dropout_key=key, **more)
             if self._fused:
                 self._backward_fused(losses, part, loss, count, add=i > 0)
             else:
@@ -222,12 +210,11 @@ class Stepper:
         if self.device.type == "cpu" and self.engine == "eager":
             return 0.0
         start = time.perf_counter()
-        full = self.batch_at(0) == self.recipe.batch_size
         if self.engine.startswith("compile"):
             self._loss = torch.compile(self.model.loss, dynamic=False)  # type: ignore[arg-type]
         saved = [(t, t.clone()) for t in (*self.optimizer.tensors(), self.counters, self.ring)]
         try:
-            self._warm_up(full)
+            self._warm_up()
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
@@ -241,7 +228,7 @@ class Stepper:
             torch.cuda.synchronize(self.device)
         return time.perf_counter() - start
 
-    def _warm_up(self, full: bool) -> None:
+    def _warm_up(self) -> None:
         batch = self.batch_at(0)
         here = self.counters.clone()
         here[0] = 0  # the first batch: the next may be the last, with fewer windows than a full one
@@ -261,7 +248,7 @@ class Stepper:
                 once()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
-        if self.engine.endswith("graph") and full:
+        if self.engine.endswith("graph") and batch == self.recipe.batch_size:
             self.counters.copy_(here)
             self._capture(batch, stream)
 

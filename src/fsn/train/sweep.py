@@ -1,18 +1,8 @@
 """Many runs from one file: which runs a sweep means, where each of them stands, and carrying them out.
 
-    out: runs/seeds              # each run gets a folder in here
-    defaults:                    # for every run
-      corpus: enwik8
-      epochs: 2
-    grid:                        # every combination of these
-      preset: [fsn-1m, transformer-1m]
-      seed: [0, 1, 2]
-    runs:                        # and these
-      - {name: narrow, preset: fsn-1m, model: {k: 96}}
-
-A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a grid ``model.k``), ``begin_with``
-(a run folder) and any field of the recipe. Its name is given, or made of what the grid varies: ``fsn-1m-seed0``,
-of a path its last part.
+``fsn sweep --help`` shows such a file. A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a
+grid ``model.k``), ``begin_with`` (a run folder) and any field of the recipe. Its name is given, or made of what the
+grid varies: ``fsn-1m-seed0``, of a path its last part.
 """
 
 from __future__ import annotations
@@ -25,20 +15,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
-from types import FrameType
 from typing import Any
 
 import yaml
 
 from .. import data
+from ..checks import check
 from ..errors import UserError
 from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
-from .loop import catch_stops
+from .loop import StopRequest
 from .recipe import Recipe, with_numbers
 from .resume import find_source
 from .run import DURATION_ENTRIES, differences, load_run, read_config
@@ -67,27 +58,20 @@ class Job:
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
         words = [self.preset, "--corpus", self.corpus, "--out", str(self.out)]
-        standard = Recipe()
-        for f in dataclasses.fields(Recipe):
-            value = getattr(self.recipe, f.name)
-            if value == getattr(standard, f.name):
-                continue
-            flag = f.name.replace("_", "-")
-            if isinstance(value, bool):
-                words.append(f"--{flag}" if value else f"--no-{flag}")
-            elif isinstance(value, tuple):
-                words += [word for part in value for word in (f"--{flag}", str(part))]
-            else:
-                words += [f"--{flag}", str(value)]
-        for name, value in dataclasses.asdict(self.reading).items():
-            words += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
+        words += [*_options(self.recipe, Recipe()), *_options(self.reading, data.Reading())]
         if self.begin_with is not None:
             words += ["--begin-with", self.begin_with]
         if self.model:
             words += ["--model", *(f"{k}={_scalar(v)}" for k, v in self.model.items())]
-        if self.extend:
-            words.append("--extend")
-        return words
+        return [*words, "--extend"] if self.extend else words
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "fsn", "train", *self.arguments()]
+
+    @property
+    def output(self) -> Path:
+        """What the run prints."""
+        return self.out / "output.txt"
 
     def state(self) -> str:
         """``finished``, ``other settings`` (a finished run, but another than this), ``begun`` (a checkpoint exists)
@@ -144,24 +128,21 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         plan = read_yaml(path)
     except FileNotFoundError:
         raise UserError(f"there is no sweep file {path}") from None
-    if not isinstance(plan, dict) or not ("runs" in plan or "grid" in plan):
-        raise UserError(
-            f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`"
-        )
-    unknown = sorted(map(str, set(plan) - {"out", "defaults", "grid", "runs"}))
-    if unknown:
-        raise UserError(f"{path}: there is no section {short(unknown[0])}; use out, defaults, grid and runs")
-    parent = _folder(out if out is not None else plan.get("out", Path("runs") / path.stem), path)
-    defaults = _mapping(plan.get("defaults") or {}, f"{path}: defaults")
-    jobs = []
-    for entry in _entries(plan, path):
-        jobs.append(_job({**defaults, **entry}, defaults, parent, path))
-    names = [job.name for job in jobs]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise UserError(f"{path}: two runs are called {twice[0]!r}; give each its own name")
-    if not jobs:
-        raise UserError(f"{path}: this sweep has no runs")
+    check(
+        isinstance(plan, dict) and ("runs" in plan or "grid" in plan),
+        f"{path}: a sweep file is a mapping with 'runs', 'grid' or both; see `fsn sweep --help`",
+    )
+    for name in map(str, plan):
+        known = name in ("out", "defaults", "grid", "runs")
+        check(known, f"{path}: there is no section {short(name)}; use out, defaults, grid and runs")
+    parent = out if out is not None else plan.get("out", Path("runs") / path.stem)
+    named = isinstance(parent, str | os.PathLike) and bool(os.fspath(parent))
+    check(named, f"{path}: out must be the name of a folder, not {short(parent)}")
+    defaults = _expect(plan.get("defaults") or {}, dict, f"{path}: defaults")
+    jobs = [_job({**defaults, **entry}, defaults, Path(parent), path) for entry in _entries(plan, path)]
+    for name, times in Counter(job.name for job in jobs).items():
+        check(times == 1, f"{path}: two runs are called {name!r}; give each its own name")
+    check(bool(jobs), f"{path}: this sweep has no runs")
     return jobs
 
 
@@ -169,38 +150,36 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     grids = plan.get("grid") or []
     for grid in grids if isinstance(grids, list) else [grids]:
-        axes = {k: v if isinstance(v, list) else [v] for k, v in _mapping(grid, f"{path}: grid").items()}
-        if math.prod(map(len, axes.values())) > MOST_RUNS:
-            raise UserError(f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
+        axes = {k: v if isinstance(v, list) else [v] for k, v in _expect(grid, dict, f"{path}: grid").items()}
+        few = math.prod(map(len, axes.values())) <= MOST_RUNS
+        check(few, f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
         for values in itertools.product(*axes.values()):
             entry = dict(zip(axes, values, strict=True))
             varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
             entry.setdefault("name", "-".join(_piece(k, v) for k, v in varied.items()) or "run")
             entries.append(entry)
-    for number, run in enumerate(_list(plan.get("runs") or [], f"{path}: runs"), 1):
-        entries.append(dict(_mapping(run, f"{path}: run {number}")))
-    return entries
+    runs = _expect(plan.get("runs") or [], list, f"{path}: runs")
+    return entries + [_expect(run, dict, f"{path}: run {n}") for n, run in enumerate(runs, 1)]
 
 
 def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path: Path) -> Job:
-    model = {**_mapping(defaults.get("model") or {}, "model"), **_mapping(entry.get("model") or {}, "model")}
+    model = {
+        k: v for part in (defaults, entry) for k, v in _expect(part.get("model") or {}, dict, "model").items()
+    }
     model |= {k.removeprefix("model."): v for k, v in entry.items() if k.startswith("model.")}
     model = {k: with_numbers(v) for k, v in model.items()}
     rest = {k: with_numbers(v) for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
-    if "preset" not in entry:
-        raise UserError(f"{path}: a run has no preset; `fsn models` lists them")
+    check("preset" in entry, f"{path}: a run has no preset; `fsn models` lists them")
     preset = str(entry["preset"])
     name = str(entry.get("name") or preset)
-    if not is_plain_name(name):
-        raise UserError(f"{path}: {name!r} is not a good name for a run; use one without slashes")
+    check(is_plain_name(name), f"{path}: {name!r} is not a good name for a run; use one without slashes")
     try:
         recipe = Recipe.from_dict(rest)
         reading = data.Reading(**{name: entry[name] for name in _READING if name in entry})
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
-    begin = entry.get("begin_with")
     corpus = str(entry.get("corpus", "enwik8"))
-    begin_with = None if begin is None else str(begin)
+    begin_with = None if entry.get("begin_with") is None else str(entry["begin_with"])
     return Job(name, preset, corpus, parent / name, recipe, model, begin_with, reading=reading)
 
 
@@ -222,22 +201,28 @@ def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple
     return rows
 
 
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: a mapping of names to values is needed, not {short(value)}")
-    return {str(k): v for k, v in value.items()}
+def _expect(value: Any, kind: type, where: str) -> Any:
+    words = "a list" if kind is list else "a mapping of names to values"
+    check(isinstance(value, kind), f"{where}: {words} is needed, not {short(value)}")
+    return {str(k): v for k, v in value.items()} if kind is dict else value
 
 
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise UserError(f"{where}: a list is needed, not {short(value)}")
-    return value
-
-
-def _folder(value: Any, path: Path) -> Path:
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise UserError(f"{path}: out must be the name of a folder, not {short(value)}")
-    return Path(value)
+def _options(config: Any, standard: Any) -> list[str]:
+    """The fields in which a config is not the standard one, as options."""
+    words: list[str] = []
+    for name, value in vars(config).items():
+        flag = f"--{name.replace('_', '-')}"
+        if value == getattr(standard, name):
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-"))
+        else:
+            words += [
+                word
+                for part in (value if isinstance(value, tuple) else [value])
+                for word in (flag, str(part))
+            ]
+    return words
 
 
 def _piece(key: str, value: Any) -> str:
@@ -261,10 +246,6 @@ def _scalar(value: Any) -> str:
 POLL_S = 0.2
 
 
-def command(job: Job) -> list[str]:
-    return [sys.executable, "-m", "fsn", "train", *job.arguments()]
-
-
 def last_line(file: Path) -> str:
     """The last line a run printed: on failure, its reason."""
     try:
@@ -284,24 +265,26 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
     free = list(slots)
     running: list[tuple[Job, str | None, subprocess.Popen[bytes]]] = []
     notes: dict[str, str] = {}
-    stopped = 0
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = number
-        for _, _, process in running:
-            process.send_signal(signal.SIGTERM)
-
-    before = catch_stops(stop)
-    try:
-        while running or (waiting and not stopped):
-            while waiting and free and not stopped:
+    passed_on = False
+    with StopRequest() as stop:
+        while running or (waiting and not stop.number):
+            while waiting and free and not stop.number:
                 job, slot = waiting.pop(0), free.pop(0)
                 where = f" on GPU {slot}" if slot is not None else ""
                 say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
-                running.append((job, slot, _start(job, slot)))
-                if stopped:  # while it was being started
-                    running[-1][2].send_signal(signal.SIGTERM)
+                gpu = {} if slot is None else {"CUDA_VISIBLE_DEVICES": slot}
+                # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
+                running.append(
+                    (
+                        job,
+                        slot,
+                        _start(job.command(), job.output, env={**os.environ, **gpu}, start_new_session=True),
+                    )
+                )
+            if stop.number and not passed_on:
+                passed_on = True
+                for _, _, process in running:
+                    process.send_signal(signal.SIGTERM)
             for entry in list(running):
                 job, slot, process = entry
                 code = process.poll()
@@ -311,35 +294,19 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                 free.append(slot)
                 if job.state() == "finished":
                     say(f"finished: {job.name}")
-                elif stopped:
+                elif stop.number:
                     notes[job.name] = "stopped"
                 else:
                     notes[job.name] = "failed"
-                    say(f"failed: {job.name} (exit code {code}): {last_line(job.out / 'output.txt')}")
+                    say(f"failed: {job.name} (exit code {code}): {last_line(job.output)}")
             time.sleep(POLL_S)
-    finally:
-        for n, handler in before.items():
-            signal.signal(n, handler)
-    if stopped:
-        notes["*"] = str(stopped)
-    return notes
+    return {**notes, "*": str(stop.number)} if stop.number else notes
 
 
-def _start(job: Job, slot: str | None) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ)
-    if slot is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = slot
-    job.out.mkdir(parents=True, exist_ok=True)
-    with open(job.out / "output.txt", "ab") as output:
-        # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
-        return subprocess.Popen(
-            command(job),
-            stdout=output,
-            stderr=output,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+def _start(words: list[str], output: Path, **options: Any) -> subprocess.Popen[bytes]:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with open(output, "ab") as file:
+        return subprocess.Popen(words, stdout=file, stderr=file, stdin=subprocess.DEVNULL, **options)
 
 
 class SubmittedRun:
@@ -349,19 +316,15 @@ class SubmittedRun:
     to write a checkpoint and end, and the job is queued again, where ``fsn train`` goes on from it.
     """
 
-    def __init__(self, words: list[str], output: str) -> None:
+    def __init__(self, words: list[str], output: Path) -> None:
         self.words, self.output = words, output
         self.process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> int:
-        Path(self.output).parent.mkdir(parents=True, exist_ok=True)
-        with open(self.output, "ab") as output:
-            self.process = subprocess.Popen(
-                self.words, stdout=output, stderr=output, stdin=subprocess.DEVNULL
-            )
-            code = self.process.wait()
+        self.process = _start(self.words, self.output)
+        code = self.process.wait()
         if code:
-            raise RuntimeError(f"exit code {code}: {last_line(Path(self.output))}")
+            raise RuntimeError(f"exit code {code}: {last_line(self.output)}")
         return code
 
     def checkpoint(self) -> Any:
@@ -396,8 +359,7 @@ def submit(
     waiting = [job for job in jobs if job.state() != "finished"]
     handles = []
     for job in waiting:
-        words = command(job)
-        handles.append(executor.submit(SubmittedRun(words, str(job.out.resolve() / "output.txt"))))
+        handles.append(executor.submit(SubmittedRun(job.command(), job.output.resolve())))
         say(f"submitted: {job.name} as job {handles[-1].job_id}")
     if not wait:
         return {job.name: "submitted" for job in waiting}
@@ -407,5 +369,5 @@ def submit(
             say(f"finished: {job.name}")
         else:
             notes[job.name] = "failed"
-            say(f"failed: {job.name}: {last_line(job.out / 'output.txt')}")
+            say(f"failed: {job.name}: {last_line(job.output)}")
     return notes

@@ -22,6 +22,7 @@ from torch import Tensor
 
 import fsn
 
+from ..checks import check
 from ..errors import UserError
 from ..models import Config, fused
 from .recipe import Engine, Precision, Recipe
@@ -46,11 +47,21 @@ class World:
         """This process's rows of a batch: a contiguous slice, uneven where the batch does not divide."""
         return range(batch * self.rank // self.size, batch * (self.rank + 1) // self.size)
 
+    def _together(self, work: Callable[[], Any]) -> None:
+        """Something that all processes do at once; nothing where there is one. One that has ended is named."""
+        if self.size == 1:
+            return
+        try:
+            work()
+        except RuntimeError as error:
+            raise UserError(
+                "another process of this run has ended or cannot be reached; look at what it said, and run the same "
+                f"command again: it goes on from its last checkpoint ({(str(error).splitlines() or [''])[0][:100]})"
+            ) from None
+
     def add(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over the processes, in place."""
-        if self.size > 1:
-            with _others():
-                dist.all_reduce(tensor)
+        self._together(lambda: dist.all_reduce(tensor))
         return tensor
 
     def largest(self, values: list[float]) -> list[float]:
@@ -58,30 +69,21 @@ class World:
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        with _others():
-            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        self._together(lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX))
         return tensor.tolist()
 
-    def share(self, tensor: Tensor) -> Tensor:
+    def share(self, tensor: Tensor) -> None:
         """Give every process the first one's tensor, in place."""
-        if self.size > 1:
-            with _others():
-                dist.broadcast(tensor, src=0)
-        return tensor
+        self._together(lambda: dist.broadcast(tensor, src=0))
 
     def wait(self) -> None:
         """Go on when all processes have come here."""
-        if self.size > 1:
-            with _others():
-                dist.barrier()
+        self._together(dist.barrier)
 
     def gather(self, value: T) -> list[T]:
         """Every process's value, in order of rank."""
-        if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        with _others():
-            dist.all_gather_object(values, value)
+        values: list[Any] = [value] * self.size
+        self._together(lambda: dist.all_gather_object(values, value))
         return values
 
     def first_does(self, action: Callable[[], T]) -> T:
@@ -97,8 +99,7 @@ class World:
                 failure = error
                 known = isinstance(error, UserError)
                 answer = [str(error) if known else f"the first process failed: {error!r}", None]
-        with _others():
-            dist.broadcast_object_list(answer, src=0)
+        self._together(lambda: dist.broadcast_object_list(answer, src=0))
         if failure is not None:
             raise failure
         if answer[0] is not None:
@@ -106,24 +107,12 @@ class World:
         return answer[1]
 
 
-@contextlib.contextmanager
-def _others() -> Iterator[None]:
-    """Talking to the other processes: one that has ended is named as what it is."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise UserError(
-            "another process of this run has ended or cannot be reached; look at what it said, and run the same "
-            f"command again: it goes on from its last checkpoint ({(str(error).splitlines() or [''])[0][:100]})"
-        ) from None
-
-
 def _from_environment(name: str, standard: int) -> int:
     value = os.environ.get(name, str(standard))
-    if not value.isdecimal() or not int(value) < 2**20:
-        raise UserError(
-            f"the environment variable {name} is {short(value)}; it takes a whole number, or unset it"
-        )
+    check(
+        value.isdecimal() and int(value) < 2**20,
+        f"the environment variable {name} is {short(value)}; it takes a whole number, or unset it",
+    )
     return int(value)
 
 
@@ -132,10 +121,9 @@ def open_world(device: str = "auto") -> Iterator[World]:
     """The world that ``torchrun`` describes in the environment, or a single process."""
     size, rank = _from_environment("WORLD_SIZE", 1), _from_environment("RANK", 0)
     local = _from_environment("LOCAL_RANK", 0)
-    if not rank < size:
-        raise UserError(
-            f"RANK is {rank} and WORLD_SIZE {size}; start the processes with torchrun, or unset both"
-        )
+    check(
+        rank < size, f"RANK is {rank} and WORLD_SIZE {size}; start the processes with torchrun, or unset both"
+    )
     chosen = choose_device(device, local if size > 1 else None)
     if size == 1:
         yield World(device=chosen)
@@ -171,28 +159,27 @@ def choose_device(asked: str, local_rank: int | None = None) -> torch.device:
         device = torch.device(asked)
     except RuntimeError:
         raise UserError(f"there is no device {asked!r}; use auto, cpu, cuda or cuda:0") from None
-    if device.type not in ("cpu", "cuda"):
-        raise UserError(f"device {asked!r} is not supported; use auto, cpu or cuda")
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise UserError(
-                "this PyTorch sees no CUDA GPU; use --device cpu, or install a CUDA build of PyTorch"
-            )
-        if device.index is None:
-            device = torch.device(
-                "cuda", local_rank if local_rank is not None else torch.cuda.current_device()
-            )
-        if device.index is not None and device.index >= torch.cuda.device_count():
-            raise UserError(f"there is no {device}; this machine has {torch.cuda.device_count()} CUDA GPUs")
-    return device
+    if device.type == "cpu":
+        return device
+    check(device.type == "cuda", f"device {asked!r} is not supported; use auto, cpu or cuda")
+    check(
+        torch.cuda.is_available(),
+        "this PyTorch sees no CUDA GPU; use --device cpu, or install a CUDA build of PyTorch",
+    )
+    index = device.index
+    if index is None:
+        index = torch.cuda.current_device() if local_rank is None else local_rank
+    gpus = torch.cuda.device_count()
+    check(index < gpus, f"there is no cuda:{index}; this machine has {gpus} CUDA GPUs")
+    return torch.device("cuda", index)
 
 
 def choose_precision(asked: Precision, device: torch.device) -> Precision:
     if asked == "auto":
         good = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bf16" if good else "fp32"
-    if asked == "tf32" and device.type != "cuda":
-        raise UserError("precision tf32 needs a CUDA GPU; use --precision fp32 on a CPU")
+    on_gpu = device.type == "cuda"
+    check(asked != "tf32" or on_gpu, "precision tf32 needs a CUDA GPU; use --precision fp32 on a CPU")
     return asked
 
 
@@ -210,8 +197,10 @@ def choose_engine(
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         served = model is None or fused.serves(model, device, dtype, length)
         return "graph" if served else "compile-graph"
-    if asked.endswith("graph") and device.type != "cuda":
-        raise UserError(f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU")
+    check(
+        device.type == "cuda" or not asked.endswith("graph"),
+        f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU",
+    )
     return asked
 
 
@@ -222,19 +211,16 @@ def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
     fp32: float32 products. tf32: float32 storage, products rounded to TensorFloat-32. bf16: autocast (see
     :func:`autocast`), and TensorFloat-32 for the products autocast leaves in float32.
     """
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    if recipe.deterministic and device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.get_deterministic_debug_mode()
     if recipe.deterministic:
+        if device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     try:
         with products(recipe.precision):
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.use_deterministic_algorithms(before > 0, warn_only=before == 1)
 
 
 @contextlib.contextmanager
@@ -266,13 +252,10 @@ def describe_device(device: torch.device) -> str:
 
 def environment(world: World) -> dict[str, Any]:
     """Versions, device and commit of this process."""
-    cuda = world.device.type == "cuda"
-    packages: dict[str, str | None] = {}
-    for name in ("torch", "triton", "numpy", "safetensors"):
-        try:
+    packages: dict[str, str | None] = dict.fromkeys(("torch", "triton", "numpy", "safetensors"))
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             packages[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            packages[name] = None
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "fsn": fsn.__version__,
@@ -280,7 +263,7 @@ def environment(world: World) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": packages,
-        "cuda": torch.version.cuda if cuda else None,
+        "cuda": torch.version.cuda if world.device.type == "cuda" else None,
         "device": describe_device(world.device),
         "processes": world.size,
         "threads": torch.get_num_threads(),
@@ -298,30 +281,24 @@ def commit() -> dict[str, Any]:
     if told:
         return {"commit": told, "modified": None}
     root = Path(fsn.__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return {"commit": None, "modified": None}
 
     def git(*words: str) -> str:
         return subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True
         ).stdout.strip()
 
-    try:
-        return {
-            "commit": git("rev-parse", "HEAD"),
-            "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
-        }
-    except (OSError, subprocess.SubprocessError):
-        return {"commit": None, "modified": None}
+    if (root / ".git").exists():
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            changed = bool(git("status", "--porcelain", "--untracked-files=no"))
+            return {"commit": git("rev-parse", "HEAD"), "modified": changed}
+    return {"commit": None, "modified": None}
 
 
 def _cpu_name() -> str:
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
@@ -333,5 +310,5 @@ def peak_memory_gb(device: torch.device) -> float:
         import resource
     except ImportError:
         return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e9 if sys.platform == "darwin" else peak * 1024 / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
