@@ -21,7 +21,7 @@ from typing import ClassVar
 import pytest
 
 from fsn.data import cache, enwik8, load
-from fsn.data.cache import FetchError, cache_folder, download, explained, locked
+from fsn.data.cache import FetchError, cache_folder, download, locked
 from fsn.errors import UserError
 
 TEXT = b"a small stand-in for a large text\n" * 100
@@ -159,13 +159,8 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, tried: list[str], monkeypatch
 
     monkeypatch.setattr(enwik8, "from_public_address", lambda folder: TEXT)
     monkeypatch.setattr(cache, "write_bytes_atomic", full)
-    with pytest.raises(UserError, match=r"disk of the cache folder .* is full"):
+    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\); .*set FSN_CACHE"):
         load("enwik8", cache=tmp_path)
-
-
-def test_other_errors_are_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="odd"), explained(tmp_path):
-        raise OSError(errno.EIO, "odd")
 
 
 def test_one_process_prepares_and_the_others_wait(
@@ -299,7 +294,7 @@ def test_a_full_disk_while_downloading_is_not_blamed_on_the_network(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(cache._Bounded, "write", full)
-    with pytest.raises(UserError, match="is full"), explained(tmp_path):
+    with pytest.raises(OSError, match="No space left"):
         download(f"{address}/enwik8.zip", tmp_path / "file.zip", ZIP_SHA256, "x", 10_000)
 
 

@@ -94,7 +94,7 @@ def test_the_tokens_of_a_long_text_are_kept_and_verified(
     how = Reading(tokenizer=str(saved))
     fresh = load(tmp_path / "text", reading=how)
     assert not (tmp_path / "cache").exists()  # a short one is not worth it
-    monkeypatch.setattr("fsn.data.corpus.KEPT_FROM", 0)
+    monkeypatch.setattr("fsn.data.corpus.CACHED_FROM", 0)
     load(tmp_path / "text", reading=how)
     made = [path for path in (tmp_path / "cache").glob("tokens-*") if path.suffix != ".sha256"]
     assert len(made) == 3
@@ -271,7 +271,9 @@ def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
     for odd in (Reading(token_dtype="uint16"), Reading(vocab_size=5)):
         with pytest.raises(UserError, match=r"says nothing of .*, which is text"):
             load(tmp_path / "text", reading=odd)
-    with pytest.raises(UserError, match="--text-column is for files"):
+    with pytest.raises(
+        UserError, match="--text-column says nothing of python-stdlib, which is a corpus by name"
+    ):
         load("python-stdlib", reading=Reading(text_column="x"))
     record = Corpus.from_documents("x", documents(3), load_tokenizer(str(saved))).record()
     saved.write_text(byte_pairs(end=None).to_str())

@@ -210,8 +210,8 @@ def test_fingerprints_ignore_layout_alone() -> None:
 
 
 def test_taking_stops_at_the_last_character() -> None:
-    assert take(iter(["abc", "def", "ghi"]), 5) == "abcde"
-    assert take(iter(["abc"]), 5) == "abc"
+    assert take(iter(["abc", "def", "ghi"]), 5, "x") == "abcde"
+    assert take(iter(["abc"]), 5, "x") == "abc"
 
 
 def test_a_python_without_pip_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import torch
 
 import fsn
 from fsn.cli import main
-from fsn.data.alphabet import Alphabet
+from fsn.data import Alphabet
 from fsn.errors import UserError
 from fsn.models import config_to_dict
 from fsn.models.generate import sample

