@@ -20,8 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import fsn
-
+from .. import __version__
 from ..errors import UserError
 from ..models import Config, fused
 from .recipe import Engine, Precision, Recipe
@@ -275,7 +274,7 @@ def environment(world: World) -> dict[str, Any]:
             packages[name] = None
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "fsn": fsn.__version__,
+        "fsn": __version__,
         **commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -297,7 +296,7 @@ def commit() -> dict[str, Any]:
     told = os.environ.get("FSN_COMMIT")
     if told:
         return {"commit": told, "modified": None}
-    root = Path(fsn.__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return {"commit": None, "modified": None}
 
