@@ -45,7 +45,7 @@ COMMANDS: dict[str, Command] = {
         "fsn.paper.command", "reproduce", "the paper's tables, figures and claims beside ours"
     ),
     "archive": Command("fsn.paper.command", "archive", "keep a run in results/"),
-    "export": Command("fsn.hub.command", "export", "a run as a model for Hugging Face tools"),
+    "export": Command("fsn.hub.export", "export", "a run as a model for Hugging Face tools"),
 }
 
 DESCRIPTION = """\

@@ -1,10 +1,8 @@
-"""A run folder as a folder that ``from_pretrained`` reads: weights, configuration, tokenizer, card."""
+"""``fsn export``: a run folder as one that ``from_pretrained`` reads: weights, configuration, tokenizer, card."""
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +14,9 @@ from ..errors import UserError
 from ..io import writing
 from ..models import config_to_dict
 from ..models.generate import first_token
+from ..progress import say
 from ..train import Run, find_run, load_run
+from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
 from .tokenizer import make_tokenizer
 
@@ -49,6 +49,30 @@ print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
 """
 
 
+def export(run: Path, out: Path, /, *, which: Literal["best", "last"] = "best") -> None:
+    """Write a trained run as a model for Hugging Face tools: weights, configuration, tokenizer, card.
+
+    For example:
+      fsn export runs/fsn-seed0 hub/fsn-seed0
+
+    and then, in Python, `import fsn.hub` and
+    `transformers.pipeline("text-generation", "hub/fsn-seed0")("The city of ")`.
+
+    Args:
+        run: The run folder.
+        out: The folder to write, which must not hold anything yet.
+        which: The weights of the best epoch, or the last ones saved.
+    """
+    odd = untested("CPU", ["transformers"])
+    if odd:
+        say(odd)
+    logging.disable_progress_bar()  # transformers' own, which would stay on the screen
+    written = export_run(run, out, which)
+    print(f"exported: {written}")
+    for file in sorted(written.iterdir()):
+        print(f"  {file.name}  {file.stat().st_size:,} bytes")
+
+
 def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best") -> Path:
     """Write a run's weights to ``out`` in the form of transformers; nothing is left there if that fails."""
     run = load_run(find_run(folder))
@@ -75,8 +99,7 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
             made = Path(scratch) / "model"
-            with quiet():
-                model.save_pretrained(made)
+            model.save_pretrained(made)
             tokenizer.save_pretrained(made)
             (made / "README.md").write_text(card(run, which, model.model.parameter_count()))
             for file in made.iterdir():
@@ -87,28 +110,16 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     return out
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without the library's progress bars, which stay on the screen."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     """The model card, from what the run folder says."""
-    best = run.best
+    best = run.best if which == "best" else None
     bits, steps = "not measured", run.step
-    if which == "best" and best is not None:
+    if best is not None:
         bits, steps = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}", best["step"]
+        if "valid_bits_per_byte" in best:
+            bits += f", {best['valid_bits_per_byte']:.4f} bits per byte"
     config, n = run.config, len(run.encoding)
     character = isinstance(run.encoding, Alphabet)
-    if which == "best" and best is not None and "valid_bits_per_byte" in best:
-        bits += f", {best['valid_bits_per_byte']:.4f} bits per byte"
     return CARD.format(
         level="character" if character else "subword",
         name=run.name,

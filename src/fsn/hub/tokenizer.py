@@ -17,17 +17,29 @@ are left out when text is decoded, which must not happen to line breaks."""
 
 
 def make_tokenizer(encoding: Encoding, window: int = 256) -> PreTrainedTokenizerFast:
-    """What a run's tokens mean, for transformers."""
+    """What a run's tokens mean, for transformers. Padding is on the left, where generation needs it."""
     if isinstance(encoding, Alphabet):
-        return _from_alphabet(encoding, window)
-    if isinstance(encoding, Subwords):
-        return _from_subwords(encoding, window)
-    raise UserError(
-        "the run was trained on tokens without a tokenizer; train it with --tokenizer to export it"
+        inner, padding, end = _from_alphabet(encoding)
+    elif isinstance(encoding, Subwords):
+        inner, padding, end = _from_subwords(encoding)
+    else:
+        raise UserError(
+            "the run was trained on tokens without a tokenizer; train it with --tokenizer to export it"
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token=padding,
+        bos_token=end,
+        eos_token=end,
+        unk_token=UNKNOWN if isinstance(encoding, Alphabet) else None,
+        padding_side="left",
+        split_special_tokens=True,  # a text may hold the letters "<pad>"
+        model_max_length=window - 1,
+        clean_up_tokenization_spaces=False,
     )
 
 
-def _from_subwords(encoding: Subwords, window: int) -> PreTrainedTokenizerFast:
+def _from_subwords(encoding: Subwords) -> tuple[Tokenizer, str, str]:
     """The run's own tokenizer; its end of a document begins and ends texts. Behind its tokens comes one for padding,
     which the model does not have: padding is masked."""
     inner = Tokenizer.from_str(encoding.tokenizer.to_str())
@@ -40,17 +52,14 @@ def _from_subwords(encoding: Subwords, window: int) -> PreTrainedTokenizerFast:
     end = inner.id_to_token(encoding.end)
     if end is None or inner.token_to_id(padding) != len(encoding):
         raise UserError("the numbers of the run's tokenizer have gaps; transformers cannot hold it")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token=padding, bos_token=end, eos_token=end, padding_side="left",
-        split_special_tokens=True, model_max_length=window - 1, clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+    return inner, padding, end
 
 
-def _from_alphabet(alphabet: Alphabet, window: int) -> PreTrainedTokenizerFast:
+def _from_alphabet(alphabet: Alphabet) -> tuple[Tokenizer, str, str]:
     """The tokens of ``alphabet``, in its order; behind them padding, bytes it does not have, and the end of a text.
 
     The model has none of the three: padding is masked, an unknown byte is refused, and the end of a text is read as a
-    line break. Padding is on the left, where generation needs it.
+    line break.
     """
     letters = bytes_to_unicode()
     vocabulary = {letters[value]: token for token, value in enumerate(alphabet.symbols)}
@@ -58,14 +67,4 @@ def _from_alphabet(alphabet: Alphabet, window: int) -> PreTrainedTokenizerFast:
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        pad_token=PADDING,
-        unk_token=UNKNOWN,
-        bos_token=END,
-        eos_token=END,
-        padding_side="left",
-        split_special_tokens=True,  # a text may hold the letters "<pad>"
-        model_max_length=window - 1,
-        clean_up_tokenization_spaces=False,
-    )
+    return inner, PADDING, END
