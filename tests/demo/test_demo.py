@@ -18,8 +18,8 @@ from fsn.cli import main
 from fsn.data import load
 from fsn.demo.findings import LINE, SENTENCE, full_size, line_for
 from fsn.demo.page import build_page
-from fsn.demo.plan import LONGEST, SHORTEST, exercise_text, fresh_passage, make_plan, matched_width, steps_for
-from fsn.demo.training import Standing, standing, train_all
+from fsn.demo.plan import LONGEST, SHORTEST, exercise_text, fresh_passage, make_plan, steps_for
+from fsn.demo.training import standing, train_all
 from fsn.errors import UserError
 from fsn.models import TransformerConfig, count_parameters
 from fsn.pretrained import WEIGHTS
@@ -115,9 +115,12 @@ def test_sizes_are_matched(text: Path, tmp_path: Path) -> None:
         sizes = {entry.key: entry.parameters for entry in act.entries}
         assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.06), "as near as even widths get"
         assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.03)
-    width = matched_width(66_776, 97, 3)
-    gaps = {w: abs(count_parameters(TransformerConfig(97, w, layers=3)) - 66_776) for w in range(2, 80, 2)}
-    assert gaps[width] == min(gaps.values())
+        layers, vocab_size = act.entries[0].job.model["layers"], act.corpus.vocab_size
+        totals = {
+            w: count_parameters(TransformerConfig(vocab_size, w, layers=layers)) for w in range(2, 80, 2)
+        }
+        gaps = {w: abs(total - sizes["fsn"]) for w, total in totals.items()}
+        assert gaps[act.entries[2].job.model["width"]] == min(gaps.values())
 
 
 def test_other_options_are_other_folders(text: Path, tmp_path: Path) -> None:
@@ -174,11 +177,13 @@ def test_what_stops_a_run_is_told_here(demo: Demo, text: Path, tmp_path: Path) -
 
 
 def test_standing_of_a_run(demo: Demo, text: Path, tmp_path: Path) -> None:
-    fresh = make_plan(load(text), str(text), tmp_path, STEPS).text.entries[0]
-    assert standing(fresh) == Standing() and standing(fresh).words() == ""
-    done = make_plan(load(text), str(text), demo.runs, STEPS).text.entries[0]
-    assert standing(done).step == STEPS
-    assert "bits" in standing(done).words()
+    fresh = make_plan(load(text), str(text), tmp_path, STEPS).text.entries[0].job
+    assert standing(fresh) == (0, None)
+    done = make_plan(load(text), str(text), demo.runs, STEPS).text.entries[0].job
+    step, bits = standing(done)
+    assert (
+        step == STEPS and bits == load_run(done.out).metrics[-1].get("loss_bits", bits) and bits is not None
+    )
 
 
 # -- the exercise -----------------------------------------------------------------------------------------

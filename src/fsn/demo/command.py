@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..io import check_writable, writing
+from ..progress import say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,15 +58,15 @@ def demo(
     check_out(out, corpus)
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)
-    _say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
+    say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
     if text.left_out:
-        _say(f"warning: {text.name}: {text.left_out}")
+        say(f"warning: {text.name}: {text.left_out}")
     for act in plan.acts:
         sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in act.entries)
-        _say(f"{act.key:<9} {act.steps:,} steps on {act.title}: {sizes} parameters")
+        say(f"{act.key:<9} {act.steps:,} steps on {act.corpus.name}: {sizes} parameters")
     finished = sum(job.state() == "finished" for job in plan.jobs)
     state = f" ({finished} of {len(plan.jobs)} runs are there already)" if finished else ""
-    _say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
+    say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
     findings = measure(plan, train_all(plan), results)
     show(findings)
     with writing(report, "choose another --report"):
@@ -120,7 +120,3 @@ def _cell(value: float | None, best: float | None) -> str:
     if value is None:
         return "—"
     return f"[bold]{value:.3f}[/]" if value == best else f"{value:.3f}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -24,8 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import fsn
-
+from .. import __version__
 from ..data import Alphabet, Corpus, Windows
 from ..errors import UserError
 from ..measure import (
@@ -50,6 +49,7 @@ from ..measure import (
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
 from ..models.generate import sample
+from ..nn import record
 from ..progress import Bar
 from ..train import Recipe, Run, load_run
 from ..train.run import SHIPPED
@@ -203,7 +203,7 @@ def _about(plan: Plan, runs: Runs) -> dict[str, Any]:
         "seconds": sum(run.epochs[-1]["cumulative_s"] for some in runs.values() for run in some.values()),
         "folder": str(plan.folder),
         "date": datetime.date.today().isoformat(),
-        "fsn": fsn.__version__,
+        "fsn": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -222,7 +222,7 @@ def snippet(models: Models, alphabet: Alphabet, text: str, maps: bool = True) ->
         seen = look(model, tokens[None], period, key)
         shown[key] = _bits(seen, period) | {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
         if maps:
-            with evaluating(model), fsn.record(model, "layers.*.attention") as points:
+            with evaluating(model), record(model, "layers.*.attention") as points:
                 model(tokens[None])
             shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
     return {"text": 2 * text, "period": period, "models": shown}

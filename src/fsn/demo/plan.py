@@ -21,7 +21,6 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 
 from ..data import Corpus, Windows
 from ..errors import UserError
@@ -40,6 +39,13 @@ EXERCISE_RECIPE = Recipe(lr=5e-3, batch_size=64, length=64, train_stride=64, eva
 TEXT_SIZE = {"k": 48, "layers": 3}
 TEXT_RECIPE = Recipe(lr=5e-3, batch_size=8, length=128, eval_stride=1024, epochs=1000)
 """The paper's recipe but for smaller, shorter batches and a faster learning rate: there are only minutes."""
+
+MODELS = {
+    "fsn": ("FSN", "pulled towards the successors of what it attends to"),
+    "kuramoto": ("Kuramoto", "pulled towards what it attends to"),
+    "transformer": ("transformer", "adds up what it attends to"),
+}
+"""Their names on the page, and what a token does in each."""
 
 VALIDATIONS = 8
 LINES = 60
@@ -67,14 +73,16 @@ class Act:
     """Three models trained alike on one text."""
 
     key: str
-    title: str
     corpus: Corpus
-    steps: int
     entries: tuple[Entry, ...]
 
     @property
     def recipe(self) -> Recipe:
         return self.entries[0].job.recipe
+
+    @property
+    def steps(self) -> int:
+        return self.recipe.max_steps or 0
 
 
 @dataclass(frozen=True)
@@ -120,11 +128,6 @@ def steps_for(minutes: float) -> int:
     return max(10, round(training * STEPS_PER_MINUTE / 10) * 10)
 
 
-def matched_width(parameters: int, vocab_size: int, layers: int) -> int:
-    """The transformer's width, an even number, whose total lands nearest ``parameters``."""
-    return match_width(parameters, lambda w: TransformerConfig(vocab_size, w, layers=layers), step=2)
-
-
 def make_plan(corpus: Corpus, name: str, out: Path, steps: int, seed: int = 0) -> Plan:
     """The six runs; ``name`` is what ``fsn train`` knows the corpus by.
 
@@ -135,18 +138,15 @@ def make_plan(corpus: Corpus, name: str, out: Path, steps: int, seed: int = 0) -
         raise UserError(f"--steps must be at least 1, not {steps}")
     for part in (corpus.train, corpus.valid):  # too short a text is found out now, not after the exercise
         Windows(part, TEXT_RECIPE.length)
-    exercise = Corpus.from_bytes("letters", exercise_text().encode("ascii"))
+    letters = Corpus.from_bytes("letters", exercise_text().encode("ascii"))
     first = _recipe(EXERCISE_RECIPE, min(EXERCISE_STEPS, steps), seed)
     second = _recipe(TEXT_RECIPE, steps, seed)
-    choices = [
-        [act.sha256, recipe.to_dict(), _models(act.vocab_size, size)]
-        for act, recipe, size in ((exercise, first, EXERCISE_SIZE), (corpus, second, TEXT_SIZE))
-    ]
+    choices = [letters.sha256, first.to_dict(), EXERCISE_SIZE, corpus.sha256, second.to_dict(), TEXT_SIZE]
     mark = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:6]
     folder = out / f"{steps}-steps-{mark}"
     return Plan(
-        _act("exercise", "letters", exercise, str(folder / "letters.txt"), first, EXERCISE_SIZE, folder),
-        _act("text", corpus.name, corpus, name, second, TEXT_SIZE, folder),
+        _act("exercise", letters, str(folder / "letters.txt"), first, EXERCISE_SIZE, folder),
+        _act("text", corpus, name, second, TEXT_SIZE, folder),
         folder,
     )
 
@@ -158,34 +158,16 @@ def _recipe(base: Recipe, steps: int, seed: int) -> Recipe:
     )
 
 
-def _models(vocab_size: int, size: dict[str, int]) -> list[tuple[str, str, str, str, dict[str, Any]]]:
-    """Key, name, what it does, preset, and the fields that make the preset small."""
+def _act(key: str, corpus: Corpus, name: str, recipe: Recipe, size: dict[str, int], folder: Path) -> Act:
+    """Three models of ``size``; the transformer has the even width whose total lands nearest the FSN's."""
+    layers, vocab_size = size["layers"], corpus.vocab_size
     parameters = count_parameters(preset("fsn-1m", vocab_size, **size))
-    width = matched_width(parameters, vocab_size, size["layers"])
-    return [
-        ("fsn", "FSN", "pulled towards the successors of what it attends to", "fsn-1m", size),
-        ("kuramoto", "Kuramoto", "pulled towards what it attends to", "kuramoto-1m", size),
-        (
-            "transformer",
-            "transformer",
-            "adds up what it attends to",
-            "transformer-1m",
-            {"width": width, "layers": size["layers"]},
-        ),
-    ]
-
-
-def _act(
-    key: str, title: str, corpus: Corpus, name: str, recipe: Recipe, size: dict[str, int], folder: Path
-) -> Act:
-    entries = [
-        Entry(
-            model,
-            shown,
-            about,
-            Job(f"{key}-{model}", family, name, folder / f"{key}-{model}", recipe, dict(fields)),
-            count_parameters(preset(family, corpus.vocab_size, **fields)),
-        )
-        for model, shown, about, family, fields in _models(corpus.vocab_size, size)
-    ]
-    return Act(key, title, corpus, recipe.max_steps or 0, tuple(entries))
+    width = match_width(parameters, lambda w: TransformerConfig(vocab_size, w, layers=layers), step=2)
+    entries = []
+    for model, (shown, about) in MODELS.items():
+        fields = {"width": width, "layers": layers} if model == "transformer" else size
+        out = folder / f"{key}-{model}"
+        job = Job(out.name, f"{model}-1m", name, out, recipe, dict(fields))
+        total = count_parameters(preset(job.preset, vocab_size, **fields))
+        entries.append(Entry(model, shown, about, job, total))
+    return Act(key, corpus, tuple(entries))
