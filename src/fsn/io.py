@@ -161,15 +161,10 @@ def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = 
         raise UserError(f"{path} is larger than the memory of this machine; use a smaller file") from error
 
 
-def check_regular(path: str | os.PathLike[str], instead: str = NAME) -> None:
+def check_regular(path: str | os.PathLike[str]) -> None:
     """Stop if ``path`` is not a regular file, for those who read it piece by piece."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} cannot be read ({reason}): {instead}") from error
-    if not stat.S_ISREG(mode):
-        raise UserError(f"{path} is not a regular file: {instead}")
+    if not os.path.isfile(path):
+        raise UserError(f"{path} is not there or not a regular file: {NAME}")
 
 
 class _Loader(yaml.SafeLoader):

@@ -221,12 +221,14 @@ def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
         load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
 
 
-def test_bytes_are_counted_across_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_counted_document_by_document(tokenizer: Tokenizer) -> None:
     encoding, text = Subwords(tokenizer), "日本の größe " * 40
-    tokens = torch.cat([encoding.start(), encoding.encode(text), encoding.start()])
-    for piece in (7, 16, 64, 1000):
-        monkeypatch.setattr("fsn.data.encoding.PIECE", piece)
-        assert encoding.count_bytes(tokens, "x") == len(text.encode())
+    end, body = encoding.start(), encoding.encode(text)
+    assert encoding.count_bytes(body, "x") == len(text.encode())
+    several = torch.cat([end, body, end, end, body[:7], end])
+    assert encoding.count_bytes(several.to(torch.int16), "x") == len(
+        (text + encoding.decode(body[:7])).encode()
+    )
 
 
 def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:

@@ -18,8 +18,16 @@ from fsn.cli import main
 from fsn.data import load
 from fsn.demo.findings import LINE, SENTENCE, full_size, line_for
 from fsn.demo.page import build_page
-from fsn.demo.plan import LONGEST, SHORTEST, exercise_text, fresh_passage, make_plan, steps_for
-from fsn.demo.training import standing, train_all
+from fsn.demo.plan import (
+    LONGEST,
+    SHORTEST,
+    exercise_text,
+    fresh_passage,
+    make_plan,
+    standing,
+    steps_for,
+    train_all,
+)
 from fsn.errors import UserError
 from fsn.models import TransformerConfig, count_parameters
 from fsn.pretrained import WEIGHTS

@@ -231,27 +231,15 @@ class Subwords(Encoding):
 
     def count_bytes(self, tokens: Tensor, label: str) -> int:
         """Bytes of the text behind ``tokens``; 0 where it cannot be known, since the same text has other tokens."""
-        total = low = 0
+        total, places = 0, (tokens == self.end).nonzero()[:, 0]
         with Bar(label, total=len(tokens)) as bar:
-            while low < len(tokens):
-                high = min(low + PIECE, len(tokens))
-                text = self._text(tokens[low:high])
-                while text.endswith("\ufffd") and low + 1 < high < len(
-                    tokens
-                ):  # a character goes on behind it
-                    high -= 1
-                    text = self._text(tokens[low:high])
-                if low == 0 and not self.gives_back(text):
+            for document in tokens.tensor_split(places.cpu()):
+                text = self.decode(document[document != self.end])
+                if total == 0 and not self.gives_back(text):
                     return 0
                 total += len(text.encode())
-                bar.update(high - low)
-                low = high
+                bar.update(len(document))
         return total
-
-    def _text(self, tokens: Tensor) -> str:
-        """What stands between documents has no text."""
-        tokens = tokens.long()
-        return self.decode(tokens[tokens != self.end])
 
     def record(self) -> dict[str, Any]:
         return {"tokenizer": self.sha256, "vocab_size": len(self), "end": self.end}

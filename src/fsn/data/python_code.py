@@ -221,18 +221,10 @@ def build(folder: Path, made_of: Recipe) -> bytes:
 def fetch_all(archives: tuple[Archive, ...], folder: Path) -> list[Path]:
     """All archives in ``folder``, a few downloads at a time."""
     paths = []
-    with (
-        ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool,
-        Bar("pypi-python, packages", total=len(archives)) as bar,
-    ):
-        futures = [pool.submit(fetch_archive, archive, folder) for archive in archives]
-        try:
-            for archive, future in zip(archives, futures, strict=True):
-                paths.append(future.result())
-                bar.update(1, got=archive.name)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool, Bar("pypi-python, packages", len(archives)) as bar:
+        for path in pool.map(partial(fetch_archive, folder=folder), archives):
+            paths.append(path)
+            bar.update()
     return paths
 
 

@@ -47,8 +47,7 @@ def demo(
     from ..train.run import check_out, check_outside
     from .findings import measure
     from .page import write_page
-    from .plan import make_plan, steps_for
-    from .training import cores, train_all
+    from .plan import cores, make_plan, steps_for, train_all
 
     begun = time.monotonic()
     if report.is_dir():

@@ -53,8 +53,7 @@ from ..nn import record
 from ..progress import Bar
 from ..train import Recipe, Run, load_run
 from ..train.run import SHIPPED
-from .plan import Act, Entry, Plan, fresh_passage
-from .training import Runs
+from .plan import Act, Entry, Plan, Runs, fresh_passage
 
 LINE = 'zorblat = Quokka(weight=3.7, food="lupin_leaves")\n'
 """Two names that no library has: the second time they can only come from the first."""

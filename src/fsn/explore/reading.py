@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Alphabet, Encoding
+from ..data import Alphabet, Encoding, Windows
 from ..errors import UserError
-from ..measure.copy_depth import CAP
+from ..measure.copy_depth import CAP, longest_matches
 from ..measure.coupling import FIELDS, coupling_function, kernels_of, read_kernel
 from ..measure.lesions import coefficients_of, without_field
 from ..measure.losses import NATS_PER_BIT, evaluating
@@ -205,19 +205,11 @@ def walk(model: LanguageModel, tokens: Tensor) -> Pass:
 
 
 def copy_depth(tokens: Tensor) -> tuple[list[int], list[int]]:
-    """Copy depth of every symbol (n,), and the distance back to the place it could be copied from; 0 for none.
-
-    The rule of :func:`fsn.measure.copy_depth.longest_matches`, which is made for thousands of windows, for one.
-    """
-    text = tokens.numpy()
-    run = np.zeros(len(text), int)  # run[d]: how long text[t - d ...] and text[t ...] have been equal
-    depth, distance = [0] * len(text), [0] * len(text)
-    for t in range(1, len(text)):
-        run[1 : t + 1] = (run[1 : t + 1] + 1) * (text[t] == text[t - 1 :: -1])
-        lag = int(run[1 : t + 1].argmax()) + 1
-        if run[lag]:
-            depth[t], distance[t] = min(int(run[lag]) - 1, CAP), lag
-    return depth, distance
+    """Copy depth of every symbol (n,), and the distance back to the place it could be copied from; 0 for none."""
+    if len(tokens) < 2:
+        return [0], [0]
+    match, distance = longest_matches(Windows(tokens, len(tokens), len(tokens)))
+    return [0, *np.clip(match[0].astype(int) - 1, 0, CAP).tolist()], [0, *distance[0].tolist()]
 
 
 def pulls(model: FSN, one: Pass, at: int, target: int) -> dict[str, Any]:
