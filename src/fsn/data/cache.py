@@ -1,6 +1,6 @@
 """The cache folder: files that are either whole and verified, or not there.
 
-Every file is written to a temporary name and renamed only when it is complete and its hashes are right, so an
+Every file is written to a temporary name and renamed only when it is complete and its hash is right, so an
 interrupted download leaves nothing behind and the next one starts clean. Every read hashes again: 100 MB
 take a fraction of a second, and a disk that lost bits is noticed before a week of training, not after.
 """
@@ -17,7 +17,7 @@ import tarfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -51,9 +51,6 @@ DAMAGED = (
     ValueError,
 )
 
-#: Name of a hash -> the value expected, in hexadecimal.
-Hashes = Mapping[str, str]
-
 INSTEAD = "free some space there or set FSN_CACHE to another folder"
 """What to do about a cache folder that cannot be written."""
 
@@ -73,13 +70,10 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def mismatch(raw: bytes, hashes: Hashes) -> str | None:
-    """None if ``raw`` has all the expected hashes, else a phrase that says how it differs."""
-    for algorithm, expected in hashes.items():
-        found = hashlib.new(algorithm, raw, usedforsecurity=False).hexdigest()
-        if found != expected:
-            return f"{len(raw):,} bytes with {algorithm} {found}, expected {expected}"
-    return None
+def mismatch(raw: bytes, sha256: str) -> str | None:
+    """None if ``raw`` has the expected hash, else a phrase that says how it differs."""
+    found = hashlib.sha256(raw).hexdigest()
+    return None if found == sha256 else f"{len(raw):,} bytes with sha256 {found}, expected {sha256}"
 
 
 @contextlib.contextmanager
@@ -100,12 +94,12 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def read_verified(path: Path, hashes: Hashes | None, aloud: bool) -> bytes | None:
+def read_verified(path: Path, sha256: str | None, aloud: bool) -> bytes | None:
     """The bytes of ``path``, or None if it does not exist or (said ``aloud``) is not what it should be."""
-    if hashes is None or not os.path.lexists(path):
+    if sha256 is None or not os.path.lexists(path):
         return None
     raw = read_file(path, "mend or remove it")
-    difference = mismatch(raw, hashes)
+    difference = mismatch(raw, sha256)
     if difference is None:
         return raw
     if aloud:
@@ -113,14 +107,14 @@ def read_verified(path: Path, hashes: Hashes | None, aloud: bool) -> bytes | Non
     return None
 
 
-def cached(folder: Path, name: str, hashes: Callable[[], Hashes | None], make: Callable[[], bytes]) -> bytes:
-    """``name`` from the cache folder if it has the right hashes, else what ``make`` gives, which is written there."""
+def cached(folder: Path, name: str, sha256: Callable[[], str | None], make: Callable[[], bytes]) -> bytes:
+    """``name`` from the cache folder if it has the right hash, else what ``make`` gives, which is written there."""
     path = folder / name
-    raw = read_verified(path, hashes(), aloud=False)
+    raw = read_verified(path, sha256(), aloud=False)
     if raw is None:
         with locked(folder, name), writing(folder, INSTEAD):
             raw = read_verified(
-                path, hashes(), aloud=True
+                path, sha256(), aloud=True
             )  # another process may have made it while we waited
             if raw is None:
                 raw = make()
@@ -132,9 +126,9 @@ def cached_unpinned(folder: Path, name: str, make: Callable[[], bytes]) -> bytes
     """:func:`cached` for bytes whose hash nobody knows beforehand: that of the first time is written beside them."""
     beside = folder / f"{name}.sha256"
 
-    def hashes() -> Hashes | None:
+    def noted() -> str | None:
         try:
-            return {"sha256": beside.read_text(encoding="ascii").strip()}
+            return beside.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -143,7 +137,7 @@ def cached_unpinned(folder: Path, name: str, make: Callable[[], bytes]) -> bytes
         write_text_atomic(beside, hashlib.sha256(raw).hexdigest() + "\n")
         return raw
 
-    return cached(folder, name, hashes, make_and_note)
+    return cached(folder, name, noted, make_and_note)
 
 
 def unpack(packed: Path, limit: int) -> bytes:
@@ -172,13 +166,13 @@ def obtain(
     name: str,
     folder: Path,
     size: int,
-    hashes: Hashes,
+    sha256: str,
     sources: Sequence[tuple[str, Callable[[Path], bytes]]],
 ) -> bytes:
     """The verified bytes of corpus ``name``: from the cache, a packed copy in it, or a source.
 
     ``sources`` are (what to call it, function of the cache folder that returns the bytes or raises
-    FetchError), tried in order. What they return is held to the same hashes as what lies in the cache.
+    FetchError), tried in order. What they return is held to the same hash as what lies in the cache.
     """
 
     def make() -> bytes:
@@ -190,7 +184,7 @@ def obtain(
             say(printable(f"{name}: trying {way}"))
             try:
                 raw = get()
-                difference = mismatch(raw, hashes)
+                difference = mismatch(raw, sha256)
                 if difference is None:
                     return raw
                 raise FetchError(f"it is not {name}: {difference}")
@@ -201,7 +195,7 @@ def obtain(
         reasons = "; ".join(failures)
         raise UserError(f"{name} could not be had ({reasons}): put {name} or one of {forms} into {folder}")
 
-    return cached(folder, name, lambda: hashes, make)
+    return cached(folder, name, lambda: sha256, make)
 
 
 def download(address: str, path: Path, sha256: str, description: str, size: int) -> None:

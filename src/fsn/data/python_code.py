@@ -204,7 +204,7 @@ def load_pypi(folder: Path, made_of: Recipe | None = None) -> Corpus:
     """The corpus from the cache folder, built there if need be (minutes, mostly downloads)."""
     made_of = made_of or recipe()
     sources = [(f"{len(made_of.archives)} packages on PyPI", partial(build, made_of=made_of))]
-    raw = obtain("pypi-python", folder, made_of.characters, {"sha256": made_of.sha256}, sources)
+    raw = obtain("pypi-python", folder, made_of.characters, made_of.sha256, sources)
     shutil.rmtree(folder / ARCHIVES, ignore_errors=True)  # verified: they are not needed any more
     return Corpus.from_bytes("pypi-python", raw, symbols=CODE_SYMBOLS)
 

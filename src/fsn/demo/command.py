@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError
 from ..io import check_writable, writing
 from ..progress import say
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def demo(
@@ -60,13 +57,13 @@ def demo(
     say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
     if text.left_out:
         say(f"warning: {text.name}: {text.left_out}")
-    for act in plan.acts:
-        sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in act.entries)
-        say(f"{act.key:<9} {act.steps:,} steps on {act.corpus.name}: {sizes} parameters")
+    sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in plan.entries)
+    say(f"models    {plan.steps:,} steps: {sizes} parameters")
     finished = sum(job.state() == "finished" for job in plan.jobs)
     state = f" ({finished} of {len(plan.jobs)} runs are there already)" if finished else ""
     say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
-    findings = measure(plan, train_all(plan), results)
+    runs = train_all(plan)
+    findings = measure(plan, runs, results)
     show(findings)
     with writing(report, "choose another --report"):
         page = write_page(findings, report)
@@ -79,16 +76,22 @@ def show(findings: dict[str, Any]) -> None:
     """Print the table and the samples."""
     from rich.console import Console
     from rich.panel import Panel
+    from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    exercise, about = findings["exercise"], findings["about"]
-    title = f"Bits per letter: one layer each, {exercise['steps']:,} steps"
-    columns = {"new letters": "new_bits", "copied letters": "copied_bits"}
-    console.print(_table(title, exercise["models"], columns))
-    title = f"Bits per character: {about['corpus']}, {about['steps']:,} steps"
-    columns = {"validation bits": "valid_bits", f"depth ≥ {findings['depth']['from']}": "copied_bits"}
-    console.print(_table(title, findings["models"], columns))
+    recall, about = findings["recall"], findings["about"]
+    table = Table("one layer", "parameters", "right answers", title=f"Recall after {recall['steps']:,} steps")
+    for model in recall["models"]:
+        table.add_row(model["name"], f"{model['parameters']:,}", f"{100 * model['accuracy']:.1f} %")
+    console.print(table)
+    copied = f"depth ≥ {findings['depth']['from']}"
+    table = Table("model", "parameters", "validation bits", copied, "tokens/s")
+    table.title = f"Bits per character: {about['corpus']}, {about['steps']:,} steps"
+    for model in findings["models"]:
+        bits = ("—" if x is None else f"{x:.3f}" for x in (model["valid_bits"], model["copied_bits"]))
+        table.add_row(model["name"], f"{model['parameters']:,}", *bits, f"{model['tokens_per_s']:,.0f}")
+    console.print(table)
     writers = [(model["name"], findings["prompt"], model["sample"]) for model in findings["models"]]
     full = findings["full_size"]
     if full is not None:
@@ -96,26 +99,3 @@ def show(findings: dict[str, Any]) -> None:
     for name, prompt, sample in writers:
         written = Text(prompt, style="bold") + Text(sample, style="not bold")
         console.print(Panel(written, title=f"{name} writes", title_align="left", border_style="dim"))
-
-
-def _table(title: str, models: list[dict[str, Any]], columns: dict[str, str]) -> Table:
-    """A row for each model; the lowest loss of each column is bold."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAVY)
-    table.add_column("model", no_wrap=True)
-    for heading in ("parameters", *columns, "tokens/s"):
-        table.add_column(heading, justify="right")
-    fields = columns.values()
-    best = {field: min((m[field] for m in models if m[field] is not None), default=None) for field in fields}
-    for model in models:
-        cells = [_cell(model[field], best[field]) for field in fields]
-        table.add_row(model["name"], f"{model['parameters']:,}", *cells, f"{model['tokens_per_s']:,.0f}")
-    return table
-
-
-def _cell(value: float | None, best: float | None) -> str:
-    if value is None:
-        return "—"
-    return f"[bold]{value:.3f}[/]" if value == best else f"{value:.3f}"

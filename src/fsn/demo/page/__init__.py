@@ -26,10 +26,9 @@ def build_page(findings: dict[str, Any]) -> str:
         "table": results_table(findings),
         "example": str(len(EXAMPLE)),
         "example_text": escape(EXAMPLE),
-        "exercise_steps": f"{findings['exercise']['steps']:,}",
-        "layers": str(findings["kernels"]["text"]["layers"]),
-        "letters": str(findings["exercise"]["letters"]),
-        "k": str(len(findings["kernels"]["text"]["coordinates"][0][0])),
+        **recall_words(findings["recall"]),
+        "layers": str(findings["kernel"]["layers"]),
+        "k": str(len(findings["kernel"]["coordinates"][0][0])),
         "prompt": escape(findings["prompt"].strip() or "⏎"),
         "temperature": f"{about['temperature']:g}",
         "samples": "".join(sample_figure(model, findings["prompt"]) for model in models),
@@ -52,8 +51,20 @@ def build_page(findings: dict[str, Any]) -> str:
     )
 
 
+def recall_words(recall: dict[str, Any]) -> dict[str, str]:
+    """What the section on recall says, from what was measured."""
+    shares = [f"{escape(model['name'])} {100 * model['accuracy']:.0f} %" for model in recall["models"]]
+    return {
+        "pairs": str(recall["pairs"]),
+        "recall_symbols": str(recall["symbols"]),
+        "recall_length": str(recall["length"]),
+        "recall_found": f"Right answers after {recall['steps']:,} steps: {', '.join(shares)}. To know it is one of "
+        f"the {recall['pairs']} values, and to guess which, gives {100 / recall['pairs']:.0f} %.",
+    }
+
+
 def full_size_section(found: dict[str, Any] | None) -> str:
-    """The models at full size, or nothing where there are none."""
+    """The models at full size and where they look, or nothing where there are none."""
     if found is None:
         return ""
     crossing = found["crossing"]
