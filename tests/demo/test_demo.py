@@ -22,7 +22,7 @@ from fsn.demo.page import build_page
 from fsn.demo.plan import make_plan, standing, steps_for, train_all
 from fsn.errors import UserError
 from fsn.models import TransformerConfig, count_parameters
-from fsn.pretrained import WEIGHTS
+from fsn.pretrained import SHIPPED
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
 
@@ -304,7 +304,7 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
 
 
 def test_an_empty_folder_has_the_shipped_models(tmp_path: Path) -> None:
-    found = full_size(WEIGHTS)
+    found = full_size(SHIPPED)
     assert found is not None and [model["key"] for model in found["models"]] == ["fsn", "transformer"]
     shown = found["snippet"]["models"]
     assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"] < 0.5 * shown["cut"]["second"]

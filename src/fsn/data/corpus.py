@@ -200,9 +200,9 @@ class Corpus:
                 f"{len(encoding)} that the model knows, for example {bytes(foreign[:1])!r}: leave them out of the text"
             )
         table = encoding.encode(self.symbols)
-        parts = {split: table[getattr(self, split).long()] for split in SPLITS}
+        train, valid, test = (table[getattr(self, split).long()] for split in SPLITS)
         end = None if self.end is None else int(table[self.end])
-        return dataclasses.replace(self, encoding=encoding, end=end, **parts)
+        return dataclasses.replace(self, encoding=encoding, train=train, valid=valid, test=test, end=end)
 
     def __len__(self) -> int:
         return len(self.train) + len(self.valid) + len(self.test)

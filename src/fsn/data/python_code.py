@@ -185,7 +185,7 @@ ARCHIVES = "pypi-python.archives"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Manifest:
     """What the corpus is made of, and what must come out."""
 
     archives: tuple[Archive, ...]
@@ -194,22 +194,22 @@ class Recipe:
     sha256: str
 
 
-def recipe() -> Recipe:
-    """The committed recipe."""
+def manifest() -> Manifest:
+    """The committed one."""
     fields = json.loads(resources.files(__package__).joinpath("pypi_python.json").read_text(encoding="utf-8"))
-    return Recipe(archives=tuple(Archive(**archive) for archive in fields.pop("archives")), **fields)
+    return Manifest(archives=tuple(Archive(**archive) for archive in fields.pop("archives")), **fields)
 
 
-def load_pypi(folder: Path, made_of: Recipe | None = None) -> Corpus:
+def load_pypi(folder: Path, made_of: Manifest | None = None) -> Corpus:
     """The corpus from the cache folder, built there if need be (minutes, mostly downloads)."""
-    made_of = made_of or recipe()
+    made_of = made_of or manifest()
     sources = [(f"{len(made_of.archives)} packages on PyPI", partial(build, made_of=made_of))]
     raw = obtain("pypi-python", folder, made_of.characters, made_of.sha256, sources)
     shutil.rmtree(folder / ARCHIVES, ignore_errors=True)  # verified: they are not needed any more
     return Corpus.from_bytes("pypi-python", raw, symbols=CODE_SYMBOLS)
 
 
-def build(folder: Path, made_of: Recipe) -> bytes:
+def build(folder: Path, made_of: Manifest) -> bytes:
     """Download the archives and make the text. An interrupted build finds the archives it already has."""
     wheels = fetch_all(made_of.archives, folder / ARCHIVES)
     text = compose(wheels, made_of.characters, made_of.package_limit)

@@ -22,7 +22,7 @@ from .corpus import Corpus, Reading, cuts
 from .encoding import Encoding, Subwords, TokenIds, load_tokenizer
 
 TABLES = (".jsonl", ".ndjson", ".parquet")
-CHUNK = 1 << 24
+TOKENS_AT_ONCE = 1 << 24
 NAMED = 5
 """Files that are left out and named; the others are counted."""
 
@@ -249,8 +249,8 @@ def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Has
             f"{path} holds {tokens.ndim} axes of {tokens.dtype}; write one row of integers, e.g. uint16 or int32"
         )
     with Bar(f"{printable(path.name)}, tokens checked", total=len(tokens)) as bar:
-        for low in range(0, len(tokens), CHUNK):
-            piece = np.ascontiguousarray(tokens[low : low + CHUNK])
+        for low in range(0, len(tokens), TOKENS_AT_ONCE):
+            piece = np.ascontiguousarray(tokens[low : low + TOKENS_AT_ONCE])
             digest.update(piece.data)
             least, most = int(piece.min()), int(piece.max())
             if least < 0 or most >= vocab_size:

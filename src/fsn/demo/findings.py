@@ -144,24 +144,17 @@ def _row(entry: Entry, run: Run) -> dict[str, Any]:
 
 def _about(plan: Plan, runs: dict[str, Run]) -> dict[str, Any]:
     corpus, recipe = plan.corpus, plan.recipe
+    name = Path(corpus.name).name
     return {
-        "corpus": Path(corpus.name).name,
-        "symbols": corpus.vocab_size,
-        "characters": len(corpus),
-        "sha256": corpus.sha256,
+        "corpus": name,
         "steps": plan.steps,
-        "batch": recipe.batch_size,
-        "length": recipe.length,
-        "lr": recipe.lr,
-        "seed": recipe.seed,
         "seconds": sum(run.epochs[-1]["cumulative_s"] for run in runs.values()),
         "folder": str(plan.folder),
-        "date": datetime.date.today().isoformat(),
-        "fsn": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
         "temperature": TEMPERATURE,
+        "facts": f"{name}: {len(corpus):,} characters, {corpus.vocab_size} symbols, sha256 {corpus.sha256[:12]}. "
+        f"{plan.steps:,} steps of {recipe.batch_size} windows of {recipe.length} characters, AdamW {recipe.lr:g}, "
+        f"seed {recipe.seed}. fsn {__version__}, PyTorch {torch.__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}, {datetime.date.today().isoformat()}.",
     }
 
 

@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 
 from ..errors import UserError
 from ..report.html import asset, page
-from .reading import Explorer
+from .explorer import Explorer
 
-LARGEST = 64_000
+LARGEST_BODY = 64_000
 """Bytes of a question; the longest text a model reads is far below."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
@@ -28,14 +28,14 @@ HEADERS = {
 }
 
 
-class Cut(BaseModel):
+class CutField(BaseModel):
     layer: Annotated[int, Field(ge=0, lt=1000)]
     field: Literal["present", "successor"]
 
 
 class Question(BaseModel):
     text: str
-    cuts: Annotated[list[Cut], Field(max_length=200)] = []
+    cuts: Annotated[list[CutField], Field(max_length=200)] = []
 
     def pairs(self) -> list[tuple[int, str]]:
         return [(cut.layer, cut.field) for cut in self.cuts]
@@ -56,7 +56,7 @@ def refuse(request: Request) -> JSONResponse | None:
     if headers.get("origin", f"http://{host}") != f"http://{host}":
         return sentence("questions are answered to the page itself only, not to other pages", 403)
     size = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not size.isdecimal() or int(size) > LARGEST:
+    if "transfer-encoding" in headers or not size.isdecimal() or int(size) > LARGEST_BODY:
         return sentence("this text is too long: the models read a few hundred symbols; shorten it", 413)
     return None
 

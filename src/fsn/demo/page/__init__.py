@@ -34,12 +34,7 @@ def build_page(findings: dict[str, Any]) -> str:
         "samples": "".join(sample_figure(model, findings["prompt"]) for model in models),
         "full_size": full_size_section(findings["full_size"]),
         "folder": escape(about["folder"]),
-        "facts": escape(
-            f"{about['corpus']}: {about['characters']:,} characters, {about['symbols']} symbols, "
-            f"sha256 {about['sha256'][:12]}. {about['steps']:,} steps of {about['batch']} windows of "
-            f"{about['length']} characters, AdamW {about['lr']:g}, seed {about['seed']}. fsn {about['fsn']}, "
-            f"PyTorch {about['torch']}, Python {about['python']}, {about['machine']}, {about['date']}."
-        ),
+        "facts": escape(about["facts"]),
     }
     return page(
         "Attention as frustrated synchronization: a demo",
