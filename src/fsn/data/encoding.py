@@ -16,7 +16,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -363,23 +363,13 @@ _UNICODE = unicodedata.ucd_3_2_0
 _OUTSIDE = re.compile(r"[^\t\n\x20-\x7e]")
 
 
-class _ToCode(dict[int, str]):
-    """Code point -> its ASCII stand-in; worked out on first sight, remembered after."""
-
-    def __missing__(self, point: int) -> str:
-        character = chr(point)
-        if 0x20 <= point < 0x7F or character in "\t\n":
-            stand_in = character
-        elif _UNICODE.category(character) in ("Cc", "Cf", "Mn", "Me"):
-            stand_in = ""  # control characters, byte order marks, zero-width joiners, lone accents
-        else:
-            parts = _UNICODE.normalize("NFKD", character)
-            stand_in = "".join(part for part in parts if 0x20 <= ord(part) < 0x7F) or "?"
-        self[point] = stand_in
-        return stand_in
-
-
-_TO_CODE = _ToCode()
+@cache
+def _stand_in(character: str) -> str:
+    """The ASCII that stands for a character outside of the 97."""
+    if _UNICODE.category(character) in ("Cc", "Cf", "Mn", "Me"):
+        return ""  # control characters, byte order marks, zero-width joiners, lone accents
+    parts = _UNICODE.normalize("NFKD", character)
+    return "".join(part for part in parts if 0x20 <= ord(part) < 0x7F) or "?"
 
 
 def normalise_code(text: str) -> str:
@@ -389,11 +379,8 @@ def normalise_code(text: str) -> str:
     vanish. A letter with an accent, a ligature or a full-width form becomes the ASCII it decomposes into
     (``é`` -> ``e``, ``ﬁ`` -> ``fi``); whatever has no ASCII in it becomes ``?``, one for each character.
     """
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if _OUTSIDE.search(text) is None:
-        return text
-    return text.translate(_TO_CODE)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _OUTSIDE.sub(lambda found: _stand_in(found[0]), text)
 
 
 # -- tokens as numbers -------------------------------------------------------------------------------------------------
