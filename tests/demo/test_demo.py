@@ -228,7 +228,7 @@ def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> Non
         assert f"{model['parameters']:,}" in html
         assert len(model["train"]) >= 2 and model["valid"][-1][0] == STEPS
     for model in demo.data["recall"]["models"]:
-        assert f"{model['name']} {100 * model['accuracy']:.0f} %" in html
+        assert f"{model['name']} {100 * model['accuracy']:.1f} %" in html
 
 
 def test_the_page_needs_nothing_else(demo: Demo) -> None:

@@ -48,7 +48,7 @@ def build_page(findings: dict[str, Any]) -> str:
 
 def recall_words(recall: dict[str, Any]) -> dict[str, str]:
     """What the section on recall says, from what was measured."""
-    shares = [f"{escape(model['name'])} {100 * model['accuracy']:.0f} %" for model in recall["models"]]
+    shares = [f"{escape(model['name'])} {100 * model['accuracy']:.1f} %" for model in recall["models"]]
     return {
         "pairs": str(recall["pairs"]),
         "recall_symbols": str(recall["symbols"]),

@@ -2,11 +2,11 @@
 (() => {
   const { recall, models, depth, margins } = reportData, shade = (key) => `var(--${key})`;
 
-  // -- recall: KV shift has the transformer's colour, dashed
+  // -- recall
   Charts.line(document.getElementById("recall-curves"), {
     title: "Right answers while training", height: 300,
     series: [
-      ...recall.models.map((m) => ({ name: m.name, color: shade(m.key.replace("-kvshift", "")), width: 2.4, dash: m.key.endsWith("kvshift") ? "7 4" : undefined, points: m.curve.map(([step, share]) => [step, 100 * share]) })),
+      ...recall.models.map((m) => ({ name: m.name, color: m.key.endsWith("kvshift") ? "#c8a21f" : shade(m.key), width: 2.4, points: m.curve.map(([step, share]) => [step, 100 * share]) })),
       { name: "one of the values", color: "var(--faint)", width: 1.4, dash: "2 4", hover: false, points: [[0, 100 / recall.pairs], [recall.steps, 100 / recall.pairs]] },
     ],
     x: { label: "steps", min: 0, format: (v) => `step ${Charts.number(v, 0)}` },
