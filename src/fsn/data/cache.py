@@ -64,12 +64,6 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     return user_path(cache or os.environ.get("FSN_CACHE") or "~/.cache/fsn")
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, without holding it in memory."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def mismatch(raw: bytes, sha256: str) -> str | None:
     """None if ``raw`` has the expected hash, else a phrase that says how it differs."""
     found = hashlib.sha256(raw).hexdigest()

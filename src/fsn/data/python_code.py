@@ -30,6 +30,7 @@ from importlib import resources
 from pathlib import Path
 
 from ..errors import UserError
+from ..io import read_file
 from ..progress import Bar
 from ..text import printable
 from .cache import FetchError, cached_unpinned, obtain, unpacking
@@ -116,15 +117,8 @@ def source_files(root: Path) -> list[Path]:
 def load_stdlib(root: Path | None = None) -> Corpus:
     """The standard library as one text of 97 symbols (about 8 million)."""
     root = root or Path(sysconfig.get_path("stdlib"))
-    texts = []
-    for path in source_files(root):
-        try:
-            texts.append(document(path.read_text(encoding="utf-8", errors="replace")))
-        except OSError as error:
-            raise UserError(
-                f"{path} of the standard library cannot be read ({error.strerror}): choose another corpus"
-            ) from error
-    text = "".join(texts)
+    files = (read_file(path, "choose another corpus") for path in source_files(root))
+    text = "".join(document(raw.decode("utf-8", "replace")) for raw in files)
     if not text:
         raise UserError(f"this Python has no source files in {root}: choose another corpus")
     return Corpus.from_bytes("python-stdlib", text.encode("ascii"), symbols=CODE_SYMBOLS)

@@ -224,17 +224,16 @@ def load_tokens(
 def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:
     """The numbers in a file, mapped into memory. All are looked at once, for their hash and their range."""
     check_regular(path)
+    array = path.suffix.lower() == ".npy"
+    if not array and dtype is None:
+        raise UserError(
+            f"{path} does not say the type of its numbers: give --token-dtype uint16 (nanoGPT's) or uint32"
+        )
     try:
-        if path.suffix.lower() == ".npy":
+        if array:
             tokens = np.load(path, mmap_mode="c", allow_pickle=False)
-        elif dtype is None:
-            raise UserError(
-                f"{path} does not say the type of its numbers: give --token-dtype uint16 (nanoGPT's) or uint32"
-            )
         else:
             tokens = np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="c")
-    except UserError:
-        raise
     except (ValueError, OSError, EOFError) as error:
         raise UserError(
             f"{path} cannot be read as tokens ({printable(error, limit=100)}): check its type"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..io import check_writable, writing
+from ..io import check_writable, write_text_atomic, writing
 from ..progress import say
 
 
@@ -43,7 +43,7 @@ def demo(
     from .. import data
     from ..train.run import check_out, check_outside
     from .findings import measure
-    from .page import write_page
+    from .page import build_page
     from .plan import cores, make_plan, steps_for, train_all
 
     begun = time.monotonic()
@@ -66,9 +66,9 @@ def demo(
     findings = measure(plan, runs, results)
     show(findings)
     with writing(report, "choose another --report"):
-        page = write_page(findings, report)
+        write_text_atomic(report, build_page(findings))
     print(
-        f"\nwrote {page} in {time.monotonic() - begun:.0f} s; open it in a browser: {page.resolve().as_uri()}"
+        f"\nwrote {report} in {time.monotonic() - begun:.0f} s; open it in a browser: {report.resolve().as_uri()}"
     )
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from string import Template
 from typing import Any
 
-from ...io import write_text_atomic
 from ...report import asset, escape, page, table
 
 SCRIPTS = ("toy.js", "results.js", "strips.js", "attention.js", "full_size.js")
@@ -75,12 +72,6 @@ def full_size_section(found: dict[str, Any] | None) -> str:
         else "Epochs that shared the GPU with other work count as a run's median epoch.",
     }
     return Template(asset(__package__, "full_size.html")).substitute(told)
-
-
-def write_page(findings: dict[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write the page in one step and return where it is."""
-    write_text_atomic(path, build_page(findings))
-    return Path(path)
 
 
 def results_table(findings: dict[str, Any]) -> str:
