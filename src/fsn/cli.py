@@ -165,14 +165,14 @@ def one_sentence(command: str) -> Iterator[None]:
     """
     import tyro
 
-    def say(event: Any) -> None:
+    def tell(event: Any) -> None:
         sentence = sentence_of(event)
         if sentence:
             raise UserError(f"{sentence}; `{command} --help` explains the options")
 
     errors = getattr(tyro, "_errors", None)
     hook = getattr(errors, "on_parse_error", None)
-    with hook(say) if hook is not None else contextlib.nullcontext():
+    with hook(tell) if hook is not None else contextlib.nullcontext():
         yield
 
 

@@ -197,13 +197,13 @@ def manifest() -> Manifest:
 def load_pypi(folder: Path, made_of: Manifest | None = None) -> Corpus:
     """The corpus from the cache folder, built there if need be (minutes, mostly downloads)."""
     made_of = made_of or manifest()
-    sources = [(f"{len(made_of.archives)} packages on PyPI", partial(build, made_of=made_of))]
+    sources = [(f"{len(made_of.archives)} packages on PyPI", partial(build_text, made_of=made_of))]
     raw = obtain("pypi-python", folder, made_of.characters, made_of.sha256, sources)
     shutil.rmtree(folder / ARCHIVES, ignore_errors=True)  # verified: they are not needed any more
     return Corpus.from_bytes("pypi-python", raw, symbols=CODE_SYMBOLS)
 
 
-def build(folder: Path, made_of: Manifest) -> bytes:
+def build_text(folder: Path, made_of: Manifest) -> bytes:
     """Download the archives and make the text. An interrupted build finds the archives it already has."""
     wheels = fetch_all(made_of.archives, folder / ARCHIVES)
     text = compose(wheels, made_of.characters, made_of.package_limit)
