@@ -196,10 +196,11 @@ def test_a_single_layer_has_no_feed_forward_block() -> None:
 
 @pytest.mark.slow
 def test_one_layer_recalls_by_successors_and_not_by_attention(tmp_path: Path) -> None:
-    for name in recall.MODELS:
-        recall.learn(name, 220, 0, tmp_path / f"recall-{name}.json")
-    found = {m["key"]: m["accuracy"] for m in recall.recall(tmp_path, 220, 0)["models"]}
-    assert found["fsn"] > 0.9 and found["transformer-kvshift"] > 0.95
+    found = {}
+    for name in ("fsn", "transformer"):
+        recall.learn(name, 210, 0, tmp_path / f"{name}.json")
+        found[name] = json.loads((tmp_path / f"{name}.json").read_text())["accuracy"]
+    assert found["fsn"] > 0.9
     assert found["transformer"] < 1.5 / recall.PAIRS, "no better than one of the values"
 
 
