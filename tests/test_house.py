@@ -80,6 +80,20 @@ def test_imports_point_one_way() -> None:
     assert not wrong, f"a folder imports only from those before it in {FOLDERS}: {wrong}"
 
 
+def test_imports_of_the_package_are_relative() -> None:
+    wrong = []
+    for name, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                named = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                named = [node.module or ""]
+            else:
+                continue
+            wrong += [f"{name}, line {node.lineno}" for one in named if one.split(".")[0] == "fsn"]
+    assert not wrong, f"inside the package write `from ..data import Corpus`: {wrong}"
+
+
 def test_every_file_says_what_it_is_for() -> None:
     bare = [name for name, tree in sources().items() if not ast.get_docstring(tree)]
     assert not bare, f"begin these files with a docstring: {bare}"

@@ -17,7 +17,7 @@ import torch
 import fsn
 from fsn.cli import main
 from fsn.errors import UserError
-from fsn.pretrained import WEIGHTS, ship, shipped
+from fsn.pretrained import SHIPPED, ship, shipped
 from fsn.train import find_run, load_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +39,7 @@ def test_shipped_weights_are_those_of_the_archived_run(name: str) -> None:
     for key, value in run.load_model().state_dict().items():
         torch.testing.assert_close(model.state_dict()[key], value, rtol=5e-4, atol=1e-6)
     assert bits(model) == pytest.approx(bits(fsn.load(run.folder)), abs=2e-3)
-    kept = load_run(WEIGHTS / name)
+    kept = load_run(SHIPPED / name)
     assert kept.config == run.config and kept.epochs == run.epochs and kept.best == run.best
 
 
@@ -68,7 +68,7 @@ def test_an_exported_folder_and_the_run_are_one_model(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from fsn.hub import export_run
 
-    folder = export_run(WEIGHTS / "transformer-1m", tmp_path / "model")
+    folder = export_run(SHIPPED / "transformer-1m", tmp_path / "model")
     exported, run = fsn.load(folder), fsn.load("transformer-1m")
     assert exported.generate("The ", 20) == run.generate("The ", 20) and exported.window == 256
     config = json.loads((folder / "config.json").read_text())
@@ -109,7 +109,7 @@ def test_what_there_is_is_said_of_a_name_that_is_none(
         UserError, match=r"no folder someone/model here.*\(no route to host\).*come with fsn$"
     ):
         fsn.load("someone/model")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **_: str(WEIGHTS / "fsn-1m"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **_: str(SHIPPED / "fsn-1m"))
     with pytest.raises(UserError, match="cannot be read"):
         fsn.load("someone/model")  # a folder without config.json
 
@@ -127,17 +127,17 @@ def test_commands_take_the_names_too(
         [*words, "--out", "transformer-1m", "--max-steps", "1", "--batch-size", "2", "--eval-stride", "4096"]
     )
     assert load_run("transformer-1m").config["begin_with"]["run"] == "transformer-1m"
-    assert find_run("transformer-1m") == Path("transformer-1m") and find_run("fsn-1m") == WEIGHTS / "fsn-1m"
-    own, ours = fsn.load("transformer-1m"), fsn.load(WEIGHTS / "transformer-1m")
+    assert find_run("transformer-1m") == Path("transformer-1m") and find_run("fsn-1m") == SHIPPED / "fsn-1m"
+    own, ours = fsn.load("transformer-1m"), fsn.load(SHIPPED / "transformer-1m")
     assert not torch.equal(own.head.weight, ours.head.weight)  # type: ignore[union-attr, arg-type]
     with pytest.raises(UserError, match="no run folder fsn-2m"):
         load_run(find_run("fsn-2m"))
 
 
 def test_shipping_makes_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsn.pretrained.WEIGHTS", tmp_path)
+    monkeypatch.setattr("fsn.pretrained.SHIPPED", tmp_path)
     made = ship(ROOT / "results" / "fsn-1m-seed0", "again")
-    ours = WEIGHTS / "fsn-1m"
+    ours = SHIPPED / "fsn-1m"
     assert {f.name for f in made.iterdir()} == {f.name for f in ours.iterdir()}
     one, two = load_run(made), load_run(ours)
     assert one.config == two.config and one.metrics == two.metrics

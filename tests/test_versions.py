@@ -19,7 +19,7 @@ def use(monkeypatch: pytest.MonkeyPatch, **other: str | None) -> None:
 
 def test_the_page_is_made_from_the_table() -> None:
     page = (ROOT / "docs" / "versions.md").read_text("utf-8")
-    assert page == versions.page(), "run: python -m fsn.versions > docs/versions.md"
+    assert page == versions.markdown(), "run: python -m fsn.versions > docs/versions.md"
 
 
 def test_pinned_versions_are_in_the_table() -> None:

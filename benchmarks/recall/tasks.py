@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-IGNORED = -100
-Rows = NDArray[np.int64]
+from fsn.demo.recall import IGNORED, Rows, mqar_rows
 
 
 class Split(NamedTuple):
@@ -66,37 +64,6 @@ FIGURE_2 = tuple(float(rate) for rate in np.logspace(-4, -2, 4))
 """The learning rates of zoology's figure 2."""
 
 
-def mqar_rows(
-    n: int, vocab: int, length: int, pairs: int, fillers: str, seed: int, power: float = 0.01
-) -> Split:
-    """Key-value pairs, then every key once more at a distance drawn from a power law; asked for is its value.
-
-    ``fillers``: ``empty`` leaves symbol 0 between the queries, ``random`` puts any symbol there, so that a key may
-    occur a third time, followed by something else.
-    """
-    draw = np.random.RandomState(seed)
-    keys = np.stack([draw.choice(np.arange(1, vocab // 2), size=pairs, replace=False) for _ in range(n)])
-    values = np.stack(
-        [draw.choice(np.arange(vocab // 2, vocab), size=pairs, replace=False) for _ in range(n)]
-    )
-    room = length // 2 - pairs
-    weights = power * np.arange(1, room + 1) ** (power - 1)
-    weights /= weights.sum()
-    at = np.stack([draw.choice(room, size=pairs, replace=False, p=weights) for _ in range(n)])
-    at = 2 * pairs + 2 * at
-    tokens = np.zeros((n, length), np.int64)
-    tokens[:, 0 : 2 * pairs : 2] = keys
-    tokens[:, 1 : 2 * pairs : 2] = values
-    np.put_along_axis(tokens, at, keys, axis=1)
-    targets = np.full((n, length), IGNORED, np.int64)
-    np.put_along_axis(targets, at, values, axis=1)
-    if fillers == "random":
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.randint(vocab, (n, length), generator=generator).numpy()
-        tokens = np.where(tokens == 0, noise, tokens)
-    return Split(tokens, targets)
-
-
 def by_distractor(split: Split) -> dict[str, Split]:
     """The queries whose key has occurred between its pair and the query, in a filler, and those whose key has not."""
     repeated = np.zeros_like(split.targets, dtype=bool)
@@ -120,7 +87,10 @@ def mqar(
         draw = np.random.RandomState(seed)
         first, second = int(draw.randint(0, 2**31)), int(draw.randint(2**31, 2**32))
         law = vocab, length, pairs, fillers
-        splits = {"train": mqar_rows(train, *law, seed=first), "test": mqar_rows(test, *law, seed=second)}
+        splits = {
+            "train": Split(*mqar_rows(train, *law, seed=first)),
+            "test": Split(*mqar_rows(test, *law, seed=second)),
+        }
         if fillers == "random":
             splits |= by_distractor(splits["test"])
         return splits

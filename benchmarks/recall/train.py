@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.recall.models import Learner
-from benchmarks.recall.tasks import IGNORED, Split, Task
+from benchmarks.recall.tasks import Split, Task
+from fsn.demo.recall import IGNORED
 from fsn.io import atomic_file, write_text_atomic
 from fsn.train.world import World, environment
 

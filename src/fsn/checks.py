@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from .errors import UserError
 from .text import printable
 
-LARGEST = 2**64
+INT_LIMIT = 2**64
 """Whole numbers are smaller than this; nothing that is counted here comes near it."""
 
 _NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
@@ -37,7 +37,7 @@ def check_types(config: Any, what: str = "") -> None:
     for name, declared in _hints(type(config)).items():
         value = getattr(config, name)
         if not _fits(value, declared):
-            limit = " below 2^64" if isinstance(value, int) and abs(value) >= LARGEST else ""
+            limit = " below 2^64" if isinstance(value, int) and abs(value) >= INT_LIMIT else ""
             raise UserError(
                 f"{what}{name} is {printable(short(value), limit=80)}; it takes {_words(declared)}{limit}"
             )
@@ -59,7 +59,7 @@ def _fits(value: Any, declared: Any) -> bool:
     if declared in (int, float) and isinstance(value, bool):
         return False
     if isinstance(value, int) and not isinstance(value, bool) and declared in (int, float):
-        return abs(value) < LARGEST
+        return abs(value) < INT_LIMIT
     if declared is float:
         return isinstance(value, float) and math.isfinite(value)
     return isinstance(value, declared)

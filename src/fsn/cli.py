@@ -15,38 +15,26 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .errors import UserError
 from .text import printable
 
-
-class Command(NamedTuple):
-    """Where a command's function lives, and what `fsn --help` says of it."""
-
-    module: str
-    function: str
-    about: str
-
-
-COMMANDS: dict[str, Command] = {
-    "demo": Command("fsn.demo.command", "demo", "three small models in three minutes, and a page about them"),
-    "models": Command("fsn.cli", "models", "the model family, with parameter counts"),
-    "corpora": Command("fsn.cli", "corpora", "the texts that can be trained on by name"),
-    "train": Command("fsn.train.commands", "train", "train a model, or go on with a run"),
-    "eval": Command("fsn.train.commands", "evaluate", "validation or test loss of a run"),
-    "generate": Command("fsn.train.commands", "generate", "let a trained model continue a text"),
-    "inspect": Command(
-        "fsn.report.inspection", "inspect", "look inside a run: coupling, copies, fields, states"
-    ),
-    "explore": Command("fsn.explore.command", "explore", "a page: type, and watch two models read it"),
-    "sweep": Command("fsn.train.commands", "sweep", "carry out a list of runs"),
-    "reproduce": Command(
-        "fsn.paper.command", "reproduce", "the paper's tables, figures and claims beside ours"
-    ),
-    "archive": Command("fsn.paper.command", "archive", "keep a run in results/"),
-    "export": Command("fsn.hub.command", "export", "a run as a model for Hugging Face tools"),
+COMMANDS = {
+    "demo": ("demo.command", "demo", "three small models in three minutes, and a page about them"),
+    "models": ("cli", "models", "the model family, with parameter counts"),
+    "corpora": ("cli", "corpora", "the texts that can be trained on by name"),
+    "train": ("train.commands", "train", "train a model, or go on with a run"),
+    "eval": ("train.commands", "evaluate", "validation or test loss of a run"),
+    "generate": ("train.commands", "generate", "let a trained model continue a text"),
+    "inspect": ("report.inspection", "inspect", "look inside a run: coupling, copies, fields, states"),
+    "explore": ("explore.command", "explore", "a page: type, and watch two models read it"),
+    "sweep": ("train.commands", "sweep", "carry out a list of runs"),
+    "reproduce": ("paper.command", "reproduce", "the paper's tables, figures and claims beside ours"),
+    "archive": ("paper.command", "archive", "keep a run in results/"),
+    "export": ("hub.export", "export", "a run as a model for Hugging Face tools"),
 }
+"""By name, the module and the function of every command, and what `fsn --help` says of it."""
 
 DESCRIPTION = """\
 fsn: attention as frustrated synchronization
@@ -122,12 +110,11 @@ def run(words: list[str]) -> None:
     import tyro
 
     app = tyro.extras.SubcommandApp()
-    for name, command in COMMANDS.items():
+    for name, (module, function, about) in COMMANDS.items():
         if name == chosen:
-            function = getattr(importlib.import_module(command.module), command.function)
-            app.command(name=name)(bound(function))
+            app.command(name=name)(bound(getattr(importlib.import_module(f"fsn.{module}"), function)))
         else:  # its name and a line are enough for the help; its module would bring PyTorch along
-            app.command(name=name, help=command.about)(lambda: None)
+            app.command(name=name, help=about)(lambda: None)
     if chosen not in COMMANDS:
         with contextlib.suppress(SystemExit):
             app.cli(prog="fsn", description=DESCRIPTION, args=["--help"])
@@ -178,14 +165,14 @@ def one_sentence(command: str) -> Iterator[None]:
     """
     import tyro
 
-    def say(event: Any) -> None:
+    def tell(event: Any) -> None:
         sentence = sentence_of(event)
         if sentence:
             raise UserError(f"{sentence}; `{command} --help` explains the options")
 
     errors = getattr(tyro, "_errors", None)
     hook = getattr(errors, "on_parse_error", None)
-    with hook(say) if hook is not None else contextlib.nullcontext():
+    with hook(tell) if hook is not None else contextlib.nullcontext():
         yield
 
 

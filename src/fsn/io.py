@@ -17,7 +17,7 @@ import yaml
 
 from .errors import UserError
 
-LARGEST = 1 << 34  # bytes of a file that is read whole
+LARGEST_FILE = 1 << 34  # bytes of a file that is read whole
 LARGEST_TEXT = 1 << 18  # of one that people write: a sweep, a config
 MOST_NODES = 200_000
 """Values in a YAML file, each counted as often as aliases repeat it."""
@@ -136,7 +136,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
         ) from None
 
 
-def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = LARGEST) -> bytes:
+def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = LARGEST_FILE) -> bytes:
     """The bytes of a regular file, at most ``largest``; a device, a pipe or a folder, and what cannot be read, is a
     sentence, and :class:`MissingFile` where there is no such file.
 
@@ -161,15 +161,10 @@ def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = 
         raise UserError(f"{path} is larger than the memory of this machine; use a smaller file") from error
 
 
-def check_regular(path: str | os.PathLike[str], instead: str = NAME) -> None:
+def check_regular(path: str | os.PathLike[str]) -> None:
     """Stop if ``path`` is not a regular file, for those who read it piece by piece."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} cannot be read ({reason}): {instead}") from error
-    if not stat.S_ISREG(mode):
-        raise UserError(f"{path} is not a regular file: {instead}")
+    if not os.path.isfile(path):
+        raise UserError(f"{path} is not there or not a regular file: {NAME}")
 
 
 class _Loader(yaml.SafeLoader):

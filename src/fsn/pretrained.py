@@ -26,7 +26,7 @@ from .io import user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
 from .train import Run, find_run, hashes, load_run
 from .train.checkpoint import first_not_finite
-from .train.run import SHIPPED as WEIGHTS
+from .train.run import SHIPPED
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 LINES_KEPT = ("epoch", "valid", "warning")
@@ -34,7 +34,7 @@ LINES_KEPT = ("epoch", "valid", "warning")
 
 def shipped() -> list[str]:
     """The names of the models that come with the package."""
-    return sorted(folder.name for folder in WEIGHTS.iterdir() if (folder / "config.yaml").is_file())
+    return sorted(folder.name for folder in SHIPPED.iterdir() if (folder / "config.yaml").is_file())
 
 
 def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> LanguageModel:
@@ -52,7 +52,7 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
     if text and folder.exists():
         raise UserError(f"{text} is neither a run folder nor one that `fsn export` wrote; it has no config")
     if HUB_NAME.fullmatch(text):
-        return load_exported(download(text), device)
+        return load_exported(fetch_from_hub(text), device)
     raise UserError(
         f"there is no model {text!r}: {' and '.join(shipped())} come with fsn; or give a run folder, a folder that "
         "`fsn export` wrote, or user/model on Hugging Face"
@@ -100,7 +100,7 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
     return model.to(device).eval()
 
 
-def download(name: str) -> Path:
+def fetch_from_hub(name: str) -> Path:
     """The folder to which Hugging Face's own library has downloaded ``user/model``."""
     try:
         from huggingface_hub import snapshot_download
@@ -131,7 +131,7 @@ def check_finite(weights: dict[str, Tensor], what: str) -> None:
 def ship(folder: Path, name: str) -> Path:
     """Write a finished run to ``weights/NAME``: its best weights in float16, its epochs, its config as it is."""
     run = load_run(folder)
-    target = WEIGHTS / name
+    target = SHIPPED / name
     target.mkdir(parents=True, exist_ok=True)
     source = run.folder / "best.safetensors"
     with safe_open(source, "pt") as file:

@@ -43,15 +43,17 @@ class Bar:
     """A progress bar with free fields, e.g. ``bar.update(1, loss="2.31", rate="1.2 Mtok/s")``.
 
     Used as a context manager. Where standard error is not a terminal it prints one plain line at most every
-    ten seconds, and one at the end. With ``shown=False`` it only counts.
+    ten seconds, and one at the end. With ``shown=False``, or a total of one, it only counts.
     """
 
     def __init__(
         self, description: str, total: int | None = None, done: int = 0, *, shown: bool = True
     ) -> None:
-        self.description, self.total, self.done, self.shown = description, total, done, shown
+        self.description, self.total, self.done, self.shown = description, total, done, shown and total != 1
         self.fields: dict[str, str] = {}
-        self.terminal = shown and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+        self.terminal = (
+            self.shown and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+        )
         self._start = self._last_line = time.monotonic()
         self._start_done = done
         self._line_done = -1

@@ -17,7 +17,7 @@ Status = Literal["passed", "failed", "not run"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Tested:
     """One set of versions, what was done with it, and how it ended. None: not part of it."""
 
     torch: str
@@ -31,22 +31,22 @@ class Row:
 
 
 TESTED = (
-    Row(
+    Tested(
         "2.11.0", "3.6.0", None, "3.12", "NVIDIA H200",
         "all 282 GPU tests; every run in `results`; CUDA 13.0, ptxas 12.8.93",
         "passed",
     ),
-    Row(
+    Tested(
         "2.11.0", "3.7.1", None, "3.12", "NVIDIA H200",
         "all 282 GPU tests and 2,000 training steps (fused kernels); CUDA 13.0, its own ptxas 12.8.93",
         "passed",
     ),
-    Row(
+    Tested(
         "2.13.0", "3.7.1", None, "3.12", "NVIDIA H200",
         "what `constraints.txt` installs on a GPU machine: its CUDA build was too large to take along",
         "not run",
     ),
-    Row(
+    Tested(
         "2.13.0", "3.7.1", "5.22.2", "3.11", "CPU",
         "all tests without a GPU: the reference, kernels in Triton's interpreter, kernels compiled for Hopper",
         "passed",
@@ -94,12 +94,12 @@ TITLES = {
 }
 
 
-def _told(row: Row, name: str) -> str:
+def _told(row: Tested, name: str) -> str:
     value = str(getattr(row, name)).removeprefix("NVIDIA ")
     return value if name == "device" else f"{value} on {row.device.removeprefix('NVIDIA ')}"
 
 
-def page() -> str:
+def markdown() -> str:
     """docs/versions.md"""
     lines = [
         "# Tested versions",
@@ -118,4 +118,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(markdown(), end="")

@@ -94,7 +94,7 @@ def test_the_tokens_of_a_long_text_are_kept_and_verified(
     how = Reading(tokenizer=str(saved))
     fresh = load(tmp_path / "text", reading=how)
     assert not (tmp_path / "cache").exists()  # a short one is not worth it
-    monkeypatch.setattr("fsn.data.corpus.KEPT_FROM", 0)
+    monkeypatch.setattr("fsn.data.corpus.CACHED_FROM", 0)
     load(tmp_path / "text", reading=how)
     made = [path for path in (tmp_path / "cache").glob("tokens-*") if path.suffix != ".sha256"]
     assert len(made) == 3
@@ -221,12 +221,14 @@ def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
         load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
 
 
-def test_bytes_are_counted_across_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_counted_document_by_document(tokenizer: Tokenizer) -> None:
     encoding, text = Subwords(tokenizer), "日本の größe " * 40
-    tokens = torch.cat([encoding.start(), encoding.encode(text), encoding.start()])
-    for piece in (7, 16, 64, 1000):
-        monkeypatch.setattr("fsn.data.encoding.PIECE", piece)
-        assert encoding.count_bytes(tokens, "x") == len(text.encode())
+    end, body = encoding.start(), encoding.encode(text)
+    assert encoding.count_bytes(body, "x") == len(text.encode())
+    several = torch.cat([end, body, end, end, body[:7], end])
+    assert encoding.count_bytes(several.to(torch.int16), "x") == len(
+        (text + encoding.decode(body[:7])).encode()
+    )
 
 
 def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:
@@ -271,7 +273,9 @@ def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
     for odd in (Reading(token_dtype="uint16"), Reading(vocab_size=5)):
         with pytest.raises(UserError, match=r"says nothing of .*, which is text"):
             load(tmp_path / "text", reading=odd)
-    with pytest.raises(UserError, match="--text-column is for files"):
+    with pytest.raises(
+        UserError, match="--text-column says nothing of python-stdlib, which is a corpus by name"
+    ):
         load("python-stdlib", reading=Reading(text_column="x"))
     record = Corpus.from_documents("x", documents(3), load_tokenizer(str(saved))).record()
     saved.write_text(byte_pairs(end=None).to_str())

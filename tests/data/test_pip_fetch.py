@@ -15,7 +15,7 @@ import pytest
 from fsn.data import CODE_SYMBOLS, enwik8, load, python_code
 from fsn.data.cache import FetchError
 from fsn.data.pip_fetch import Archive, fetch_archive, pip_options
-from fsn.data.python_code import Recipe, document, fingerprint, is_written_by_hand, take
+from fsn.data.python_code import Manifest, document, fingerprint, is_written_by_hand, take
 from fsn.errors import UserError
 
 
@@ -75,7 +75,7 @@ def test_enwik8_from_a_source_archive_that_is_never_run(
     monkeypatch.setattr(enwik8, "SDIST", sdist)
     monkeypatch.setattr(enwik8, "SDIST_MEMBER", "carrier-1.0/data/enwik8.gz")
     monkeypatch.setattr(enwik8, "SIZE", len(text))
-    monkeypatch.setattr(enwik8, "HASHES", {"sha256": hashlib.sha256(text).hexdigest()})
+    monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     monkeypatch.setattr(enwik8, "PUBLIC_ADDRESS", "http://127.0.0.1:9/enwik8.zip")
     assert len(load("enwik8", cache=tmp_path / "cache")) == len(text)
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [".enwik8.lock", "enwik8"]
@@ -113,8 +113,8 @@ def test_a_wheel_for_another_platform_can_be_fetched(tmp_path: Path, index: Path
     assert fetch_archive(wheel, tmp_path / "archives").name == wheel.filename
 
 
-def recipe_of(archives: list[Archive], characters: int, limit: int, sha256: str) -> Recipe:
-    return Recipe(archives=tuple(archives), characters=characters, package_limit=limit, sha256=sha256)
+def manifest_of(archives: list[Archive], characters: int, limit: int, sha256: str) -> Manifest:
+    return Manifest(archives=tuple(archives), characters=characters, package_limit=limit, sha256=sha256)
 
 
 def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path) -> None:
@@ -140,26 +140,28 @@ def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path) -> None:
     texts = sorted((document(raw.decode()) for raw in kept), key=fingerprint)
     expected = "".join(texts)[:3000].encode()
     assert len(expected) == 3000
-    recipe = recipe_of(archives, 3000, 10_000, hashlib.sha256(expected).hexdigest())
-    corpus = python_code.load_pypi(tmp_path / "cache", recipe)
+    manifest = manifest_of(archives, 3000, 10_000, hashlib.sha256(expected).hexdigest())
+    corpus = python_code.load_pypi(tmp_path / "cache", manifest)
     assert (tmp_path / "cache" / "pypi-python").read_bytes() == expected
-    assert corpus.symbols == CODE_SYMBOLS and corpus.sha256 == recipe.sha256 and len(corpus) == 3000
+    assert corpus.symbols == CODE_SYMBOLS and corpus.sha256 == manifest.sha256 and len(corpus) == 3000
     assert not (tmp_path / "cache" / python_code.ARCHIVES).exists()
     for path in index.iterdir():
         path.unlink()
-    assert python_code.load_pypi(tmp_path / "cache", recipe).sha256 == recipe.sha256  # from the cache alone
+    assert (
+        python_code.load_pypi(tmp_path / "cache", manifest).sha256 == manifest.sha256
+    )  # from the cache alone
 
 
 def test_pypi_python_that_comes_out_otherwise_is_refused(tmp_path: Path, index: Path) -> None:
     archives = [make_wheel(index, "alpha", {"one.py": code("one")})]
     with pytest.raises(UserError, match=r"it is not pypi-python: 500 bytes with sha256"):
-        python_code.load_pypi(tmp_path, recipe_of(archives, 500, 10_000, "0" * 64))
+        python_code.load_pypi(tmp_path, manifest_of(archives, 500, 10_000, "0" * 64))
     assert not (tmp_path / "pypi-python").exists()
     with pytest.raises(UserError, match="fewer than 100,000"):
-        python_code.load_pypi(tmp_path, recipe_of(archives, 100_000, 10_000, "0" * 64))
+        python_code.load_pypi(tmp_path, manifest_of(archives, 100_000, 10_000, "0" * 64))
     gone = Archive("nowhere", "1.0", "nowhere-1.0-py3-none-any.whl", "0" * 64)
     with pytest.raises(UserError, match=r"pip says: .*nowhere"):
-        python_code.load_pypi(tmp_path, recipe_of([*archives, gone], 500, 10_000, "0" * 64))
+        python_code.load_pypi(tmp_path, manifest_of([*archives, gone], 500, 10_000, "0" * 64))
     assert [p.name for p in (tmp_path / python_code.ARCHIVES).iterdir()] == [archives[0].filename]
 
 
@@ -179,11 +181,11 @@ def test_a_damaged_wheel_is_named(tmp_path: Path) -> None:
 
 
 def test_the_committed_recipe_is_complete() -> None:
-    recipe = python_code.recipe()
-    assert recipe.characters == 100_000_000 and len(recipe.sha256) == 64
-    names = [archive.name for archive in recipe.archives]
+    manifest = python_code.manifest()
+    assert manifest.characters == 100_000_000 and len(manifest.sha256) == 64
+    names = [archive.name for archive in manifest.archives]
     assert names == sorted(set(names)) and len(names) > 20
-    for archive in recipe.archives:
+    for archive in manifest.archives:
         stem = f"{archive.name.replace('-', '_')}-{archive.version}-"
         assert archive.is_wheel and archive.filename.startswith(stem) and len(archive.sha256) == 64
 
@@ -210,8 +212,8 @@ def test_fingerprints_ignore_layout_alone() -> None:
 
 
 def test_taking_stops_at_the_last_character() -> None:
-    assert take(iter(["abc", "def", "ghi"]), 5) == "abcde"
-    assert take(iter(["abc"]), 5) == "abc"
+    assert take(iter(["abc", "def", "ghi"]), 5, "x") == "abcde"
+    assert take(iter(["abc"]), 5, "x") == "abc"
 
 
 def test_a_python_without_pip_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The demo from end to end, small: six runs, the tables, the page, and the page in a browser."""
+"""The demo from end to end, small: its runs, recall, the tables, the page, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import pytest
 
 from fsn.cli import main
 from fsn.data import load
-from fsn.demo.findings import LINE, SENTENCE, full_size, line_for
+from fsn.demo import recall
+from fsn.demo.findings import PROMPT, SENTENCE, full_size, prompt_for
 from fsn.demo.page import build_page
-from fsn.demo.plan import LONGEST, SHORTEST, exercise_text, fresh_passage, make_plan, matched_width, steps_for
-from fsn.demo.training import Standing, standing, train_all
+from fsn.demo.plan import make_plan, standing, steps_for, train_all
 from fsn.errors import UserError
 from fsn.models import TransformerConfig, count_parameters
-from fsn.pretrained import WEIGHTS
+from fsn.pretrained import SHIPPED
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
 
 STEPS = 6
-SECTIONS = ("idea", "exercise", "attention", "results", "depth", "kernel", "full-size", "samples", "on")
+SECTIONS = ("idea", "recall", "results", "depth", "kernel", "full-size", "samples", "on")
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("fsn", "kuramoto", "transformer")
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium on this machine")
@@ -91,33 +91,34 @@ def demo(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
 # -- the runs ----------------------------------------------------------------------------------------------
 
 
-def test_six_runs_of_the_same_steps(demo: Demo) -> None:
+def test_three_runs_of_the_same_steps(demo: Demo) -> None:
     (folder,) = demo.runs.iterdir()
     runs = {path.name: load_run(path) for path in folder.iterdir() if path.is_dir()}
-    assert sorted(runs) == sorted(f"{act}-{key}" for act in ("exercise", "text") for key in MODELS)
+    assert sorted(runs) == sorted(MODELS)
     assert all(run.finished and run.step == STEPS for run in runs.values())
-    for act in ("exercise", "text"):
-        recipes = {json.dumps(runs[f"{act}-{key}"].config["recipe"]) for key in MODELS}
-        assert len(recipes) == 1, "within an act all models are trained alike"
+    assert len({json.dumps(run.config["recipe"]) for run in runs.values()}) == 1, "all are trained alike"
 
 
 def test_a_second_call_keeps_the_runs(demo: Demo, text: Path, tmp_path: Path) -> None:
     (folder,) = demo.runs.iterdir()
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
+    files = [*folder.rglob("*.safetensors"), *folder.glob("recall-*.json")]
+    before = {path: path.stat().st_mtime_ns for path in files}
     again = run_demo(text, tmp_path / "again.html", demo.runs)
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
+    assert len(files) > 6 and {path: path.stat().st_mtime_ns for path in files} == before
     assert again.data["models"] == demo.data["models"], "the same runs give the same numbers and samples"
-    assert again.data["exercise"] == demo.data["exercise"]
+    assert again.data["recall"] == demo.data["recall"]
 
 
 def test_sizes_are_matched(text: Path, tmp_path: Path) -> None:
-    for act in make_plan(load(text), str(text), tmp_path, 100).acts:
-        sizes = {entry.key: entry.parameters for entry in act.entries}
-        assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.06), "as near as even widths get"
-        assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.03)
-    width = matched_width(66_776, 97, 3)
-    gaps = {w: abs(count_parameters(TransformerConfig(97, w, layers=3)) - 66_776) for w in range(2, 80, 2)}
-    assert gaps[width] == min(gaps.values())
+    plan = make_plan(load(text), str(text), tmp_path, 100)
+    sizes = {entry.key: entry.parameters for entry in plan.entries}
+    assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.06), "as near as even widths get"
+    assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.03)
+    totals = {
+        w: count_parameters(TransformerConfig(plan.corpus.vocab_size, w, layers=3)) for w in range(2, 80, 2)
+    }
+    gaps = {w: abs(total - sizes["fsn"]) for w, total in totals.items()}
+    assert gaps[plan.jobs[2].model["width"]] == min(gaps.values())
 
 
 def test_other_options_are_other_folders(text: Path, tmp_path: Path) -> None:
@@ -166,34 +167,41 @@ def test_what_stops_a_run_is_told_here(demo: Demo, text: Path, tmp_path: Path) -
     """A run is a process of its own; its last sentence arrives."""
     plan = make_plan(load(text), str(text), tmp_path, STEPS)
     shutil.copytree(next(demo.runs.iterdir()), plan.folder)
-    broken = plan.text.entries[1].job.out
+    broken = plan.jobs[1].out
     (broken / "DONE").unlink()
     (broken / "config.yaml").write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match=r"training text-kuramoto failed: .*config\.yaml"):
+    with pytest.raises(UserError, match=r"training kuramoto failed: .*config\.yaml"):
         train_all(plan)
 
 
 def test_standing_of_a_run(demo: Demo, text: Path, tmp_path: Path) -> None:
-    fresh = make_plan(load(text), str(text), tmp_path, STEPS).text.entries[0]
-    assert standing(fresh) == Standing() and standing(fresh).words() == ""
-    done = make_plan(load(text), str(text), demo.runs, STEPS).text.entries[0]
-    assert standing(done).step == STEPS
-    assert "bits" in standing(done).words()
+    fresh = make_plan(load(text), str(text), tmp_path, STEPS).jobs[0]
+    assert standing(fresh) == (0, None)
+    done = make_plan(load(text), str(text), demo.runs, STEPS).jobs[0]
+    step, bits = standing(done)
+    assert (
+        step == STEPS and bits == load_run(done.out).metrics[-1].get("loss_bits", bits) and bits is not None
+    )
 
 
-# -- the exercise -----------------------------------------------------------------------------------------
+# -- recall -----------------------------------------------------------------------------------------------
 
 
-def test_the_exercise_repeats_every_passage() -> None:
-    text = exercise_text(passages=200)
-    assert text == exercise_text(passages=200) and text.islower()
-    rest, passages = text, 0
-    while rest:
-        size = next(n for n in range(SHORTEST, LONGEST + 1) if rest[:n] == rest[n : 2 * n])
-        assert len(set(rest[:size])) == size, "no letter twice within a passage"
-        rest, passages = rest[2 * size :], passages + 1
-    assert passages == 200
-    assert len(fresh_passage()) == LONGEST and fresh_passage() not in exercise_text()
+def test_a_single_layer_has_no_feed_forward_block() -> None:
+    sizes = {name: recall.one_layer(name).parameter_count() for name in recall.MODELS}
+    assert sizes["transformer-kvshift"] == sizes["transformer"] + 4
+    assert sizes["fsn"] == pytest.approx(sizes["transformer"], rel=0.2)
+    assert not any("feedforward" in name for name, _ in recall.one_layer("transformer").named_parameters())
+
+
+@pytest.mark.slow
+def test_one_layer_recalls_by_successors_and_not_by_attention(tmp_path: Path) -> None:
+    found = {}
+    for name in ("fsn", "transformer"):
+        recall.learn(name, 210, 0, tmp_path / f"{name}.json")
+        found[name] = json.loads((tmp_path / f"{name}.json").read_text())["accuracy"]
+    assert found["fsn"] > 0.9
+    assert found["transformer"] < 1.5 / recall.PAIRS, "no better than one of the values"
 
 
 # -- the page ----------------------------------------------------------------------------------------------
@@ -202,9 +210,12 @@ def test_the_exercise_repeats_every_passage() -> None:
 def test_the_tables_and_samples_are_printed(demo: Demo) -> None:
     for word in ("FSN", "Kuramoto", "transformer", "parameters", "validation bits", "tokens/s", "writes"):
         assert word in demo.printed
-    for model in (*demo.data["models"], *demo.data["exercise"]["models"]):
-        assert f"{model['parameters']:,}" in demo.printed
-        assert f"{model['copied_bits']:.3f}" in demo.printed
+    for model in demo.data["models"]:
+        assert f"{model['parameters']:,}" in demo.printed and f"{model['copied_bits']:.3f}" in demo.printed
+    for model in demo.data["recall"]["models"]:
+        assert (
+            f"{model['parameters']:,}" in demo.printed and f"{100 * model['accuracy']:.1f} %" in demo.printed
+        )
 
 
 def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> None:
@@ -217,8 +228,8 @@ def test_the_page_has_its_sections_and_says_what_was_measured(demo: Demo) -> Non
         assert f"{model['valid_bits']:.3f}" in html
         assert f"{model['parameters']:,}" in html
         assert len(model["train"]) >= 2 and model["valid"][-1][0] == STEPS
-    for model in demo.data["exercise"]["models"]:
-        assert model["copied_bits"] > 0 and model["new_bits"] > 0
+    for model in demo.data["recall"]["models"]:
+        assert f"{model['name']} {100 * model['accuracy']:.1f} %" in html
 
 
 def test_the_page_needs_nothing_else(demo: Demo) -> None:
@@ -241,28 +252,25 @@ def test_depth_and_attention_add_up(demo: Demo) -> None:
         assert all(
             (bits is None) == (n == 0) for bits, n in zip(model["depth"], depth["tokens"], strict=True)
         )
-    for snippet in data["snippets"].values():
-        length = len(snippet["text"])
-        assert snippet["text"][: snippet["period"]] * 2 == snippet["text"]
-        for shown in snippet["models"].values():
-            assert len(shown["bits"]) == length - 1
-            assert len(shown["maps"]) == len(shown["looks"])
-            for bytes_ in shown["maps"]:
-                weights = [(byte / 255) ** 2 for byte in base64.b64decode(bytes_)]
-                assert len(weights) == length**2
-                for t in (0, length // 2, length - 1):
-                    row = weights[t * length : (t + 1) * length]
-                    assert sum(row) == pytest.approx(1, abs=0.06), "each character's attention adds up to one"
-                    assert not any(row[t + 1 :]), "and none of it lies in the future"
+    snippet = data["full_size"]["snippet"]
+    length = len(snippet["text"])
+    assert snippet["text"][: snippet["period"]] * 2 == snippet["text"]
+    for shown in snippet["models"].values():
+        assert len(shown["bits"]) == length - 1
+        assert len(shown["maps"]) == len(shown["looks"])
+        for bytes_ in shown["maps"]:
+            weights = [(byte / 255) ** 2 for byte in base64.b64decode(bytes_)]
+            assert len(weights) == length**2
+            for t in (0, length // 2, length - 1):
+                row = weights[t * length : (t + 1) * length]
+                assert sum(row) == pytest.approx(1, abs=0.06), "each character's attention adds up to one"
+                assert not any(row[t + 1 :]), "and none of it lies in the future"
 
 
-def test_a_text_without_these_letters_brings_its_own_line(tmp_path: Path) -> None:
+def test_a_text_without_these_letters_begins_with_nothing(tmp_path: Path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_text("".join(f"{n} {n * n}\n" for n in range(900)), encoding="utf-8")
-    corpus = load(path)
-    line = line_for(corpus, 128)
-    assert line != LINE and 0 < len(line) <= 64
-    assert corpus.decode(corpus.valid[: len(line)]) == line
+    assert prompt_for(load(path)) == "" and prompt_for(load("python-stdlib")) == PROMPT
 
 
 def test_what_a_model_writes_cannot_break_the_page(demo: Demo) -> None:
@@ -297,7 +305,7 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
 
 
 def test_an_empty_folder_has_the_shipped_models(tmp_path: Path) -> None:
-    found = full_size(WEIGHTS)
+    found = full_size(SHIPPED)
     assert found is not None and [model["key"] for model in found["models"]] == ["fsn", "transformer"]
     shown = found["snippet"]["models"]
     assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"] < 0.5 * shown["cut"]["second"]
@@ -335,13 +343,11 @@ seen.curves = [curve()];
 boxes()[1].click(); seen.curves.push(curve());
 set("kernel-layer", 2); seen.curves.push(curve());
 set("kernel-angle", 4); seen.curves.push(curve());
-press("kernel-choice", "letters"); seen.curves.push(curve());
 const attended = () => document.getElementById("attention-text").innerHTML;
 const says = () => document.getElementById("attention-says").textContent;
 const look = () => [attended(), says()].join();
 seen.looks = [look()];
 set("attention-at", 3); seen.looks.push(look());
-press("attention-act", "text"); seen.looks.push(look());
 press("attention-model", "transformer"); seen.looks.push(look());
 set("attention-layer", 1); set("attention-at", 50); seen.looks.push(look());
 seen.says = says();
@@ -376,8 +382,8 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert not seen.console, "nothing is logged, least of all an error"
     value = seen.value
     assert value["start"] == [True] * 3, "all harmonics are shown at first"
-    assert len(set(value["curves"])) == 5, "the sliders and boxes move the curve"
-    assert len(set(value["looks"])) == 5, "another character, text, model or layer: another row of attention"
+    assert len(set(value["curves"])) == 4, "the sliders and boxes move the curve"
+    assert len(set(value["looks"])) == 4, "another character, model or layer: another row of attention"
     assert "bits" in value["says"] and value["axisMoved"]
     assert value["bars"][0] > value["bars"][1] > 0, "the reference has no bar against itself"
     assert all(tape.startswith("the cat sat. the c") for tape in value["tape"])
@@ -388,7 +394,7 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert value["overlaps"] == 0, "names under the bars keep their room"
     assert value["twice"] == 4 * 2 * len(SENTENCE)
     assert value["back"] == 3 * 7, "three models, seven places"
-    assert len(value["sizes"]) == 8 and all(size > 200 for size in value["sizes"])
+    assert len(value["sizes"]) == 7 and all(size > 200 for size in value["sizes"])
 
 
 TOY = """

@@ -17,7 +17,7 @@ import fsn
 from fsn.cli import main
 from fsn.data import Windows
 from fsn.errors import UserError
-from fsn.explore.reading import Explorer, copy_depth, coupling_force, pulls, walk
+from fsn.explore.explorer import Explorer, copy_depth, coupling_force, pulls, walk
 from fsn.measure import without_field
 from fsn.measure.copy_depth import CAP, longest_matches
 from fsn.models import FSN
@@ -30,7 +30,7 @@ uvicorn = pytest.importorskip("uvicorn")
 from fastapi.testclient import TestClient  # noqa: E402
 
 from fsn.explore.command import listen  # noqa: E402
-from fsn.explore.server import LARGEST, make_app  # noqa: E402
+from fsn.explore.server import LARGEST_BODY, make_app  # noqa: E402
 
 SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 TWICE = 2 * SENTENCE
@@ -192,7 +192,7 @@ def test_a_question_that_cannot_be_answered_gets_a_sentence(
 
 def test_bodies_are_bounded_however_they_are_sent(client: TestClient) -> None:
     def pieces() -> Iterator[bytes]:
-        for _ in range(2 * LARGEST // 1000):
+        for _ in range(2 * LARGEST_BODY // 1000):
             yield b"a" * 1000
 
     assert client.post("/read", content=pieces()).status_code == 413

@@ -15,11 +15,11 @@ import torch
 
 import fsn
 from fsn.cli import main
-from fsn.data.alphabet import Alphabet
+from fsn.data import Alphabet
 from fsn.errors import UserError
 from fsn.models import config_to_dict
 from fsn.models.generate import sample
-from fsn.pretrained import WEIGHTS
+from fsn.pretrained import SHIPPED
 from fsn.train import Run, load_run, train
 from tests.small import small
 from tests.train import tiny
@@ -254,7 +254,7 @@ def test_phases_in_place_of_symbols(exported: dict[str, Path], family: str) -> N
 
 def test_the_end_of_a_text_is_read_as_a_line_break(tmp_path: Path) -> None:
     """And stays out of decoded text, in which line breaks stay."""
-    model, tokenizer = load(export_run(WEIGHTS / "fsn-1m", tmp_path / "model"))
+    model, tokenizer = load(export_run(SHIPPED / "fsn-1m", tmp_path / "model"))
     end, line_break = tokenizer.eos_token_id, tokenizer("\n")["input_ids"][0]
     assert end == tokenizer.bos_token_id == model.config.vocab_size + 2 and line_break < end
     tokens = torch.tensor([[line_break, 3, 4, line_break]])

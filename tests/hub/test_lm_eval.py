@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fsn
-from fsn.pretrained import WEIGHTS
+from fsn.pretrained import SHIPPED
 
 pytest.importorskip("transformers")
 lm_eval = pytest.importorskip("lm_eval")
@@ -50,7 +50,7 @@ TASKS = {
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("lm-eval")
-    model = export_run(WEIGHTS / "fsn-1m", folder / "model")
+    model = export_run(SHIPPED / "fsn-1m", folder / "model")
     lines = [
         {
             "text": TEXT,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fsn
-from fsn.data.alphabet import Alphabet
+from fsn.data import Alphabet
 from fsn.errors import UserError
 from fsn.models import LanguageModel
 from fsn.models.generate import beginning, draw, sample

@@ -18,7 +18,7 @@ from fsn.paper.bench import Bench
 from fsn.paper.runs import PAPER, Library, Need, Scale
 
 CORPORA: dict[str, dict[str, Any]] = {
-    "enwik8": {"name": "enwik8", "sha256": enwik8.HASHES["sha256"], "symbols": bytes(range(205)).hex()},
+    "enwik8": {"name": "enwik8", "sha256": enwik8.SHA256, "symbols": bytes(range(205)).hex()},
     "codeparrot": {"name": "codeparrot", "sha256": "c0" * 32, "symbols": bytes(range(97)).hex()},
     "pypi-python": {"name": "pypi-python", "sha256": "91" * 32, "symbols": bytes(range(97)).hex()},
 }

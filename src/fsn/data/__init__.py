@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from fsn.data.alphabet import CODE_SYMBOLS, Alphabet, normalise_code
-from fsn.data.corpus import Corpus, Reading
-from fsn.data.encoding import Encoding, Subwords, TokenIds, from_record, load_tokenizer
-from fsn.data.registry import available, load
-from fsn.data.windows import Windows, epoch_order
+from .corpus import Corpus, Reading
+from .encoding import (
+    CODE_SYMBOLS,
+    Alphabet,
+    Encoding,
+    Subwords,
+    TokenIds,
+    from_record,
+    load_tokenizer,
+    normalise_code,
+)
+from .registry import available, load
+from .windows import Windows, epoch_order
 
 __all__ = [
     "CODE_SYMBOLS",

@@ -1,6 +1,6 @@
 """The cache folder: files that are either whole and verified, or not there.
 
-Every file is written to a temporary name and renamed only when it is complete and its hashes are right, so an
+Every file is written to a temporary name and renamed only when it is complete and its hash is right, so an
 interrupted download leaves nothing behind and the next one starts clean. Every read hashes again: 100 MB
 take a fraction of a second, and a disk that lost bits is noticed before a week of training, not after.
 """
@@ -13,18 +13,19 @@ import gzip
 import hashlib
 import lzma
 import os
+import tarfile
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fsn.errors import UserError
-from fsn.io import read_file, user_path, write_bytes_atomic, write_text_atomic
-from fsn.progress import Bar, say
-from fsn.text import printable
+from ..errors import UserError
+from ..io import read_file, user_path, write_bytes_atomic, write_text_atomic, writing
+from ..progress import Bar, say
+from ..text import printable
 
 CHUNK = 1 << 20
 TIMEOUT_S = 30.0
@@ -41,6 +42,7 @@ PACKED = (".zip", ".gz", ".xz")
 DAMAGED = (
     OSError,
     EOFError,
+    tarfile.TarError,
     zipfile.BadZipFile,
     lzma.LZMAError,
     zlib.error,
@@ -49,11 +51,8 @@ DAMAGED = (
     ValueError,
 )
 
-#: Name of a hash -> the value expected, in hexadecimal.
-Hashes = Mapping[str, str]
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+INSTEAD = "free some space there or set FSN_CACHE to another folder"
+"""What to do about a cache folder that cannot be written."""
 
 
 class FetchError(Exception):
@@ -65,36 +64,10 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     return user_path(cache or os.environ.get("FSN_CACHE") or "~/.cache/fsn")
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, without holding it in memory."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def mismatch(raw: bytes, hashes: Hashes) -> str | None:
-    """None if ``raw`` has all the expected hashes, else a phrase that says how it differs."""
-    for algorithm, expected in hashes.items():
-        found = hashlib.new(algorithm, raw, usedforsecurity=False).hexdigest()
-        if found != expected:
-            return f"{len(raw):,} bytes with {algorithm} {found}, expected {expected}"
-    return None
-
-
-@contextlib.contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into a sentence with a remedy."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise UserError(
-                f"the disk of the cache folder {folder} is full: free some space or set FSN_CACHE to another"
-            ) from error
-        if error.errno in _FORBIDDEN:
-            raise UserError(
-                f"the cache folder {folder} cannot be used ({error.strerror}): set FSN_CACHE to another"
-            ) from error
-        raise
+def mismatch(raw: bytes, sha256: str) -> str | None:
+    """None if ``raw`` has the expected hash, else a phrase that says how it differs."""
+    found = hashlib.sha256(raw).hexdigest()
+    return None if found == sha256 else f"{len(raw):,} bytes with sha256 {found}, expected {sha256}"
 
 
 @contextlib.contextmanager
@@ -104,7 +77,7 @@ def locked(folder: Path, name: str) -> Iterator[None]:
     The lock belongs to the open file, so it vanishes with a process that dies. Where there is no ``flock``
     (Windows) two processes may both do the work; the atomic rename keeps the result right.
     """
-    with explained(folder):
+    with writing(folder, INSTEAD):
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / f".{name}.lock", "wb")  # noqa: SIM115 (closed below, after the caller's block)
     with file:
@@ -115,12 +88,12 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def read_verified(path: Path, hashes: Hashes, aloud: bool = True) -> bytes | None:
+def read_verified(path: Path, sha256: str | None, aloud: bool) -> bytes | None:
     """The bytes of ``path``, or None if it does not exist or (said ``aloud``) is not what it should be."""
-    if not os.path.lexists(path):
+    if sha256 is None or not os.path.lexists(path):
         return None
     raw = read_file(path, "mend or remove it")
-    difference = mismatch(raw, hashes)
+    difference = mismatch(raw, sha256)
     if difference is None:
         return raw
     if aloud:
@@ -128,29 +101,37 @@ def read_verified(path: Path, hashes: Hashes, aloud: bool = True) -> bytes | Non
     return None
 
 
-def kept(folder: Path, name: str, make: Callable[[], bytes]) -> bytes:
-    """What ``make`` gives, from the cache the second time: for bytes whose hash nobody knows beforehand.
-
-    The hash of the first time is written beside them, and bytes that differ from it are made again.
-    """
-
-    def cached(aloud: bool) -> bytes | None:
-        try:
-            expected = (folder / f"{name}.sha256").read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            return None
-        return read_verified(folder / name, {"sha256": expected}, aloud)
-
-    raw = cached(aloud=False)
+def cached(folder: Path, name: str, sha256: Callable[[], str | None], make: Callable[[], bytes]) -> bytes:
+    """``name`` from the cache folder if it has the right hash, else what ``make`` gives, which is written there."""
+    path = folder / name
+    raw = read_verified(path, sha256(), aloud=False)
     if raw is None:
-        with locked(folder, name):
-            raw = cached(aloud=True)
+        with locked(folder, name), writing(folder, INSTEAD):
+            raw = read_verified(
+                path, sha256(), aloud=True
+            )  # another process may have made it while we waited
             if raw is None:
                 raw = make()
-                with explained(folder):
-                    write_bytes_atomic(folder / name, raw)
-                    write_text_atomic(folder / f"{name}.sha256", hashlib.sha256(raw).hexdigest() + "\n")
+                write_bytes_atomic(path, raw)
     return raw
+
+
+def cached_unpinned(folder: Path, name: str, make: Callable[[], bytes]) -> bytes:
+    """:func:`cached` for bytes whose hash nobody knows beforehand: that of the first time is written beside them."""
+    beside = folder / f"{name}.sha256"
+
+    def noted() -> str | None:
+        try:
+            return beside.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def make_and_note() -> bytes:
+        raw = make()
+        write_text_atomic(beside, hashlib.sha256(raw).hexdigest() + "\n")
+        return raw
+
+    return cached(folder, name, noted, make_and_note)
 
 
 def unpack(packed: Path, limit: int) -> bytes:
@@ -158,36 +139,37 @@ def unpack(packed: Path, limit: int) -> bytes:
 
     At most ``limit`` bytes and one more are read: enough to see that a file is too long.
     """
-    try:
+    with unpacking("it"):
         if packed.suffix == ".zip":
             with zipfile.ZipFile(packed) as archive, archive.open(packed.stem) as member:
                 return member.read(limit + 1)
         with gzip.open(packed) if packed.suffix == ".gz" else lzma.open(packed) as file:
             return file.read(limit + 1)
+
+
+@contextlib.contextmanager
+def unpacking(name: str) -> Iterator[None]:
+    """A damaged archive, called ``name``, is one way of getting a file that did not work."""
+    try:
+        yield
     except DAMAGED as error:
-        raise FetchError(f"it cannot be unpacked ({printable(error, limit=100)})") from error
+        raise FetchError(f"{name} cannot be unpacked ({printable(error, limit=100)})") from error
 
 
 def obtain(
     name: str,
     folder: Path,
     size: int,
-    hashes: Hashes,
+    sha256: str,
     sources: Sequence[tuple[str, Callable[[Path], bytes]]],
 ) -> bytes:
     """The verified bytes of corpus ``name``: from the cache, a packed copy in it, or a source.
 
     ``sources`` are (what to call it, function of the cache folder that returns the bytes or raises
-    FetchError), tried in order. What they return is held to the same hashes as what lies in the cache.
+    FetchError), tried in order. What they return is held to the same hash as what lies in the cache.
     """
-    path = folder / name
-    raw = read_verified(path, hashes, aloud=False)
-    if raw is not None:
-        return raw
-    with locked(folder, name):
-        raw = read_verified(path, hashes)  # another process may have brought it while we waited
-        if raw is not None:
-            return raw
+
+    def make() -> bytes:
         packed = [folder / f"{name}{suffix}" for suffix in PACKED]
         ways = [(str(file), partial(unpack, file, size)) for file in packed if file.is_file()]
         ways += [(way, partial(source, folder)) for way, source in sources]
@@ -195,21 +177,19 @@ def obtain(
         for way, get in ways:
             say(printable(f"{name}: trying {way}"))
             try:
-                with explained(folder):
-                    raw = get()
-                difference = mismatch(raw, hashes)
-                if difference is not None:
-                    raise FetchError(f"it is not {name}: {difference}")
+                raw = get()
+                difference = mismatch(raw, sha256)
+                if difference is None:
+                    return raw
+                raise FetchError(f"it is not {name}: {difference}")
             except FetchError as error:
                 failures.append(f"{way}: {error}")
                 say(printable(f"{name}: no luck with {failures[-1]}"))
-                continue
-            with explained(folder):
-                write_bytes_atomic(path, raw)
-            return raw
-    forms = ", ".join(f"{name}{suffix}" for suffix in PACKED)
-    reasons = "; ".join(failures)
-    raise UserError(f"{name} could not be had ({reasons}): put {name} or one of {forms} into {folder}")
+        forms = ", ".join(f"{name}{suffix}" for suffix in PACKED)
+        reasons = "; ".join(failures)
+        raise UserError(f"{name} could not be had ({reasons}): put {name} or one of {forms} into {folder}")
+
+    return cached(folder, name, lambda: sha256, make)
 
 
 def download(address: str, path: Path, sha256: str, description: str, size: int) -> None:
@@ -220,9 +200,7 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
     """
     import pooch
 
-    pooch.get_logger().setLevel(
-        "ERROR"
-    )  # what is going on is said here, and the server's words are not repeated
+    pooch.get_logger().setLevel("ERROR")  # the progress is ours, and a server's words are not repeated
     over = threading.Event()
     ended: list[BaseException | None] = []
 
@@ -233,10 +211,8 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
 
     def work() -> None:
         try:
-            urls = {path.name: address}
-            manager = pooch.create(
-                path.parent, "", urls=urls, registry={path.name: f"sha256:{sha256}"}, retry_if_failed=RETRIES
-            )
+            urls, registry = {path.name: address}, {path.name: f"sha256:{sha256}"}
+            manager = pooch.create(path.parent, "", urls=urls, registry=registry, retry_if_failed=RETRIES)
             manager.fetch(path.name, downloader=save)
             ended.append(None)
         except BaseException as error:
@@ -249,7 +225,7 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
     error = ended[0] if ended else FetchError(f"it takes longer than {LIMIT_S / 60:.0f} minutes")
     if error is None:
         return
-    if isinstance(error, FetchError) or (isinstance(error, OSError) and error.errno in _FULL):
+    if isinstance(error, FetchError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         raise error
     raise FetchError(_reason(error, path.name)) from error
 
@@ -278,9 +254,7 @@ def _reason(error: BaseException, name: str) -> str:
         return f"the server answered with status {error.response.status_code}"
     if isinstance(error, requests.Timeout):
         return f"the server did not answer within {TIMEOUT_S:.0f} s"
-    if isinstance(
-        error, (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
-    ):
+    if isinstance(error, requests.exceptions.ChunkedEncodingError | requests.exceptions.ContentDecodingError):
         return "the download broke off"
     if isinstance(error, requests.ConnectionError):
         return "there is no connection to the server"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,18 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fsn.checks import check_types
-from fsn.data.alphabet import Alphabet
-from fsn.data.cache import cache_folder, kept
-from fsn.data.encoding import Encoding, Subwords, as_text, token_type
-from fsn.errors import UserError
-from fsn.io import is_writable
-from fsn.text import printable
+from ..checks import check_types
+from ..errors import UserError
+from ..io import is_writable
+from ..text import printable
+from .cache import cache_folder, cached_unpinned
+from .encoding import Alphabet, Encoding, Subwords, as_text, to_bytes, token_type
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-KEPT_FROM = 2_000_000
-"""Characters from which on the tokens of a text are kept in the cache: a few seconds of work."""
+CACHED_FROM = 2_000_000
+"""Characters from which on the tokens of a text go to the cache: a few seconds of work."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Reading:
 
     def record(self) -> dict[str, Any]:
         """What a run's config keeps of it. The tokenizer itself is kept in the run folder."""
-        kept = {"text_column": self.text_column, "token_dtype": self.token_dtype}
-        return {name: value for name, value in kept.items() if value is not None}
+        named = {"text_column": self.text_column, "token_dtype": self.token_dtype}
+        return {name: value for name, value in named.items() if value is not None}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Reading:
@@ -70,7 +70,7 @@ class Corpus:
     test: Tensor
     left_out: str = field(default="", kw_only=True)
     """A sentence on what is not text and was left out, where there is any."""
-    n_bytes: tuple[int, int, int] | None = field(default=None, kw_only=True)
+    n_bytes: tuple[int, ...] | None = field(default=None, kw_only=True)
     """Bytes of text in the three parts, where they are known and the tokens give the text back."""
     end: int | None = field(default=None, kw_only=True)
     """The token in front of each document, where the text is made of documents."""
@@ -92,21 +92,19 @@ class Corpus:
     def in_subwords(self, encoding: Subwords) -> Corpus:
         """The same text in the tokens of a tokenizer, cut at the same bytes (or the character that begins there)."""
         raw = b"".join(self.alphabet.decode_bytes(getattr(self, split)) for split in SPLITS)
-        texts, starts = [], [0, *cuts(len(raw)), len(raw)]
+        starts = [0, *cuts(len(raw))]
         for i in (1, 2):
             while starts[i] < len(raw) and raw[starts[i]] & 0xC0 == 0x80:  # within a character
                 starts[i] += 1
-        raw = raw[: len(raw) - _unfinished(raw)]
-        for low, high in pairwise(starts):
-            texts.append(as_text(raw[low:high], self.name, low))
+        _, whole = codecs.utf_8_decode(
+            raw, "ignore", False
+        )  # a text cut at a round number may end within one
+        texts = [as_text(raw[low:high], self.name, low) for low, high in pairwise([*starts, whole])]
         parts = [_encoded(encoding, [text], f"{printable(self.name)}, characters", False) for text in texts]
+        n_bytes = tuple(len(text.encode()) for text in texts) if encoding.gives_back(texts[0]) else None
+        train, valid, test = parts
         return dataclasses.replace(
-            self,
-            encoding=encoding,
-            train=parts[0],
-            valid=parts[1],
-            test=parts[2],
-            n_bytes=_lengths(texts) if encoding.gives_back(texts[0]) else None,
+            self, encoding=encoding, n_bytes=n_bytes, train=train, valid=valid, test=test
         )
 
     @staticmethod
@@ -119,7 +117,7 @@ class Corpus:
         texts = [document for document in documents if document]
         if not texts:
             raise UserError(f"the corpus {name} has no document with text in it: choose another")
-        raw = [_as_bytes(text, i) for i, text in enumerate(texts)]
+        raw = [to_bytes(text, f"document {i:,}", "strict") for i, text in enumerate(texts, 1)]
         ends = np.cumsum([len(part) for part in raw])
         first, second = (int(np.searchsorted(ends, ends[-1] * share // 100, "right")) for share in (90, 95))
         groups = [slice(0, first), slice(first, second), slice(second, None)]
@@ -127,26 +125,19 @@ class Corpus:
         if encoding is None:
             if any(b"\0" in part for part in raw):
                 raise UserError(f"a document of {name} holds a zero byte, which ends documents: remove it")
-            alphabet: Encoding = Alphabet.of(whole)
-            parts = [
-                alphabet.encode(b"\0" + b"".join(part + b"\0" for part in raw[group])) for group in groups
-            ]
-            end = 0
+            alphabet, end, counted = Alphabet.of(whole), 0, True
+            packed = [b"\0" + b"".join(part + b"\0" for part in raw[group]) for group in groups]
+            parts = [alphabet.encode(part) for part in packed]
         else:
-            alphabet, end = encoding, encoding.end
-            parts = [
-                _encoded(encoding, texts[group], f"{printable(name)}, characters", True) for group in groups
-            ]
-        counted = encoding is None or encoding.gives_back(texts[0])
-        n_bytes = [sum(map(len, raw[group])) for group in groups]
-        return Corpus(
-            name,
-            alphabet,
-            hashlib.sha256(whole).hexdigest(),
-            *parts,
-            n_bytes=(n_bytes[0], n_bytes[1], n_bytes[2]) if counted else None,
-            end=end,
-        )
+            end, counted, label = (
+                encoding.end,
+                encoding.gives_back(texts[0]),
+                f"{printable(name)}, characters",
+            )
+            parts = [_encoded(encoding, texts[group], label, True) for group in groups]
+        n_bytes = tuple(sum(map(len, raw[group])) for group in groups) if counted else None
+        sha256 = hashlib.sha256(whole).hexdigest()
+        return Corpus(name, encoding or alphabet, sha256, *parts, n_bytes=n_bytes, end=end)
 
     @property
     def alphabet(self) -> Alphabet:
@@ -209,7 +200,7 @@ class Corpus:
                 f"{len(encoding)} that the model knows, for example {bytes(foreign[:1])!r}: leave them out of the text"
             )
         table = encoding.encode(self.symbols)
-        train, valid, test = (table[part.long()] for part in (self.train, self.valid, self.test))
+        train, valid, test = (table[getattr(self, split).long()] for split in SPLITS)
         end = None if self.end is None else int(table[self.end])
         return dataclasses.replace(self, encoding=encoding, train=train, valid=valid, test=test, end=end)
 
@@ -237,7 +228,7 @@ def cuts(n: int) -> tuple[int, int]:
 
 
 def _encoded(encoding: Subwords, texts: Sequence[str], label: str, ends: bool) -> Tensor:
-    """The tokens of all texts; with ``ends``, [end] text [end] … [end]. Of a long text they are kept in the cache."""
+    """The tokens of all texts; with ``ends``, [end] text [end] … [end]. Those of a long text come from the cache."""
     kind = token_type(len(encoding))
 
     def make() -> bytes:
@@ -248,37 +239,11 @@ def _encoded(encoding: Subwords, texts: Sequence[str], label: str, ends: bool) -
         return np.concatenate(parts or [np.empty(0, dtype=kind)]).tobytes()
 
     folder = cache_folder()
-    if sum(map(len, texts)) < KEPT_FROM or not is_writable(folder):
+    if sum(map(len, texts)) < CACHED_FROM or not is_writable(folder):
         raw = make()
     else:
         digest = hashlib.sha256(f"{encoding.sha256} {encoding.end if ends else ''}".encode())
         for text in texts:
             digest.update(b"\0" + text.encode())
-        raw = kept(folder, f"tokens-{digest.hexdigest()}", make)
+        raw = cached_unpinned(folder, f"tokens-{digest.hexdigest()}", make)
     return torch.from_numpy(np.frombuffer(bytearray(raw), dtype=kind))
-
-
-def _lengths(texts: Sequence[str]) -> tuple[int, int, int]:
-    first, second, third = (len(text.encode()) for text in texts)
-    return first, second, third
-
-
-def _unfinished(raw: bytes) -> int:
-    """Bytes of a character that begins at the end of ``raw`` and does not end there: texts are cut at round numbers."""
-    for back in range(1, min(4, len(raw) + 1)):
-        byte = raw[-back]
-        if byte & 0xC0 != 0x80:
-            needs = (
-                2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
-            )
-            return back if needs > back else 0
-    return 0
-
-
-def _as_bytes(text: str, number: int) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"document {number + 1:,} holds {text[error.start]!r}, half of a character: remove it"
-        ) from None

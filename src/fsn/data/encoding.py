@@ -1,21 +1,22 @@
 """Encodings: from text to tokens and back.
 
-Three kinds: an :class:`~fsn.data.alphabet.Alphabet` has a token for every byte value of its corpus, :class:`Subwords`
-are the tokens of any tokenizer that the package ``tokenizers`` can hold, :class:`TokenIds` are numbers that came
-without their text. A run folder keeps what :meth:`Encoding.record` says, and a tokenizer as ``tokenizer.json``, so that
-a trained model can be spoken to without its corpus.
+Three kinds: an :class:`Alphabet` has a token for every byte value of its corpus (205 in enwik8, a fixed 97 in the code
+corpora), :class:`Subwords` are the tokens of any tokenizer that the package ``tokenizers`` can hold, :class:`TokenIds`
+are numbers that came without their text. A run folder keeps what :meth:`Encoding.record` says, and a tokenizer as
+``tokenizer.json``, so that a trained model can be spoken to without its corpus.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import hashlib
 import json
 import os
+import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fsn.errors import UserError
-from fsn.io import read_file, user_path
-from fsn.progress import Bar, say
-from fsn.text import printable
+from ..errors import UserError
+from ..io import read_file, user_path
+from ..progress import Bar, say
+from ..text import printable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,10 +61,8 @@ class Encoding(ABC):
     def record(self) -> dict[str, Any]:
         """What a run's config keeps of it: plain values from which, with the run folder, it can be had again."""
 
-    @property
-    def end(self) -> int | None:
-        """The token that stands between two documents, if there is one."""
-        return None
+    end: int | None = None
+    """The token that stands between two documents, if there is one."""
 
     def start(self) -> Tensor:
         """What a generated text begins with where there is no prompt, (1,)."""
@@ -71,7 +70,26 @@ class Encoding(ABC):
 
     def streamed(self) -> Callable[[int | None], str]:
         """A function that takes one token after the other and gives the text that is complete; None ends it."""
-        return _Stream(self)
+        tokens, shown = list[int](), ""
+
+        def text() -> str:
+            return self.decode(torch.tensor(tokens, dtype=torch.int64))
+
+        def take(token: int | None) -> str:
+            nonlocal tokens, shown
+            if token is not None:
+                tokens.append(token)
+            whole = text()
+            if token is not None and whole.endswith("\ufffd"):  # perhaps half a character
+                return ""
+            new = whole[len(shown) :] if whole.startswith(shown) else ""
+            shown += new
+            if len(tokens) > 64 and whole == shown:  # keep it short: a few tokens are context enough
+                tokens = tokens[-8:]
+                shown = text()
+            return new
+
+        return take
 
     def files(self) -> dict[str, str]:
         """What :meth:`record` does not hold and a run folder keeps: names of files and their text."""
@@ -85,36 +103,64 @@ class Encoding(ABC):
         return flat
 
 
-class _Stream:
-    """Decodes a growing list of tokens, and holds back what may be half a character."""
+@dataclass(frozen=True)
+class Alphabet(Encoding):
+    """The symbols of a corpus: distinct byte values in rising order; a token is an index into them.
 
-    def __init__(self, encoding: Encoding) -> None:
-        self.encoding, self.tokens, self.shown = encoding, list[int](), ""
+    This is all that is needed to speak to a trained model, without the corpus it was trained on:
+    ``Alphabet(bytes.fromhex(config["corpus"]["symbols"]))``.
+    """
 
-    def __call__(self, token: int | None) -> str:
-        if token is not None:
-            self.tokens.append(token)
-        text = self.encoding.decode(torch.tensor(self.tokens, dtype=torch.int64))
-        if token is not None and text.endswith("\ufffd"):
-            return ""
-        new = text[len(self.shown) :] if text.startswith(self.shown) else ""
-        self.shown += new
-        if len(self.tokens) > 64 and text == self.shown:  # keep it short: a few tokens are context enough
-            self.tokens = self.tokens[-8:]
-            self.shown = self.encoding.decode(torch.tensor(self.tokens, dtype=torch.int64))
-        return new
+    symbols: bytes
 
+    def __post_init__(self) -> None:
+        if not self.symbols or list(self.symbols) != sorted(set(self.symbols)):
+            raise UserError("an alphabet needs at least one symbol, each once, in rising order of byte value")
 
-class ByteStream:
-    """:meth:`Encoding.streamed` where every token is a byte: a character may take several of them."""
+    def __len__(self) -> int:
+        return len(self.symbols)
 
-    def __init__(self, symbols: bytes) -> None:
-        self.symbols, self.text = symbols, codecs.getincrementaldecoder("utf-8")("replace")
+    @staticmethod
+    def of(raw: bytes | bytearray) -> Alphabet:
+        """The alphabet of the byte values that occur in ``raw``."""
+        return Alphabet(bytes(value for value in range(256) if value in raw))
 
-    def __call__(self, token: int | None) -> str:
-        return self.text.decode(
-            b"" if token is None else self.symbols[token : token + 1], final=token is None
-        )
+    def encode(self, text: bytes | bytearray | str) -> Tensor:
+        """Text -> tokens, ``uint8`` of shape (len,).
+
+        A ``str`` is taken as UTF-8; in the code alphabet it is first brought to the 97 symbols. Bytes that are not
+        UTF-8, as a command line hands them over, are taken as they are. A symbol the corpus does not have is an
+        error that names it.
+        """
+        if isinstance(text, str):
+            text = to_bytes(normalise_code(text) if self.symbols == CODE_SYMBOLS else text)
+        foreign = text.translate(None, self.symbols)
+        if foreign:
+            raise UserError(
+                f"the byte {bytes(foreign[:1])!r} is not among the {len(self)} symbols of this corpus: "
+                "leave it out of the text"
+            )
+        if not text:
+            return torch.empty(0, dtype=torch.uint8)
+        # A table look-up for the whole text at once; the bytearray it returns becomes the tensor's memory.
+        table = bytes.maketrans(self.symbols, bytes(range(len(self))))
+        return torch.frombuffer(bytearray(text).translate(table), dtype=torch.uint8)
+
+    def decode_bytes(self, tokens: Tensor) -> bytes:
+        """Tokens -> the bytes they stand for."""
+        table = bytes.maketrans(bytes(range(len(self))), self.symbols)
+        return self.check_tokens(tokens).to(torch.uint8).numpy().tobytes().translate(table)
+
+    def decode(self, tokens: Tensor) -> str:
+        """Tokens -> text. Bytes that are not UTF-8 show as U+FFFD: a window may cut a character in two."""
+        return self.decode_bytes(tokens).decode("utf-8", errors="replace")
+
+    def record(self) -> dict[str, Any]:
+        return {"symbols": self.symbols.hex()}
+
+    def start(self) -> Tensor:
+        """A line end, or the first symbol."""
+        return self.encode(b"\n" if b"\n" in self.symbols else self.symbols[:1]).long()
 
 
 class Subwords(Encoding):
@@ -137,20 +183,16 @@ class Subwords(Encoding):
             end = next((i for i in map(tokenizer.token_to_id, ENDS) if i is not None), self._size)
         if not 0 <= end <= self._size:
             raise UserError(f"the end of a document is token {end}; the tokenizer has {self._size}")
-        self._end = end
+        self.end: int = end
 
     def __len__(self) -> int:
-        return max(self._size, self._end + 1)
+        return max(self._size, self.end + 1)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Subwords) and (self.sha256, self._end) == (other.sha256, other._end)
+        return isinstance(other, Subwords) and (self.sha256, self.end) == (other.sha256, other.end)
 
     def __hash__(self) -> int:
         return hash(self.sha256)
-
-    @property
-    def end(self) -> int:
-        return self._end
 
     @cached_property
     def sha256(self) -> str:
@@ -163,24 +205,20 @@ class Subwords(Encoding):
         """The tokens of each text."""
         pieces = [(i, piece) for i, text in enumerate(texts) for piece in _pieces(text)]
         found: list[list[np.ndarray]] = [[] for _ in texts]
-        bar = Bar(label, total=sum(map(len, texts))) if label else None
-        with bar or contextlib.nullcontext():
+        with Bar(label or "", sum(map(len, texts)), shown=label is not None) as bar:
             for low in range(0, len(pieces), GROUP):
                 group = pieces[low : low + GROUP]
                 try:
                     encoded = self.tokenizer.encode_batch_fast(
                         [piece for _, piece in group], add_special_tokens=False
                     )
-                except (
-                    Exception
-                ) as error:  # the package raises plain Exception, e.g. for a word without a token
+                except Exception as error:  # the package raises no other, e.g. for a word without a token
                     raise UserError(
                         f"the tokenizer cannot encode this text ({printable(error, limit=120)}); use one made for it"
                     ) from error
                 for (i, _), one in zip(group, encoded, strict=True):
                     found[i].append(np.asarray(one.ids, dtype=token_type(len(self))))
-                if bar is not None:
-                    bar.update(sum(len(piece) for _, piece in group))
+                bar.update(sum(len(piece) for _, piece in group))
         return [np.concatenate(parts) for parts in found]
 
     def decode(self, tokens: Tensor) -> str:
@@ -193,51 +231,35 @@ class Subwords(Encoding):
 
     def count_bytes(self, tokens: Tensor, label: str) -> int:
         """Bytes of the text behind ``tokens``; 0 where it cannot be known, since the same text has other tokens."""
-        total = low = 0
+        total, places = 0, (tokens == self.end).nonzero()[:, 0]
         with Bar(label, total=len(tokens)) as bar:
-            while low < len(tokens):
-                high = min(low + PIECE, len(tokens))
-                text = self._text(tokens[low:high])
-                while text.endswith("\ufffd") and low + 1 < high < len(
-                    tokens
-                ):  # a character goes on behind it
-                    high -= 1
-                    text = self._text(tokens[low:high])
-                if low == 0 and not self.gives_back(text):
+            for document in tokens.tensor_split(places.cpu()):
+                text = self.decode(document[document != self.end])
+                if total == 0 and not self.gives_back(text):
                     return 0
                 total += len(text.encode())
-                bar.update(high - low)
-                low = high
+                bar.update(len(document))
         return total
 
-    def _text(self, tokens: Tensor) -> str:
-        """What stands between documents has no text."""
-        tokens = tokens.long()
-        return self.decode(tokens[tokens != self._end])
-
     def record(self) -> dict[str, Any]:
-        return {"tokenizer": self.sha256, "vocab_size": len(self), "end": self._end}
+        return {"tokenizer": self.sha256, "vocab_size": len(self), "end": self.end}
 
     def files(self) -> dict[str, str]:
         return {TOKENIZER_FILE: self.tokenizer.to_str()}
 
 
+@dataclass(frozen=True)
 class TokenIds(Encoding):
     """Numbers without their text: they can be trained on, not read."""
 
-    def __init__(self, vocab_size: int) -> None:
-        if not 1 <= vocab_size < 2**31:
-            raise UserError(f"vocab_size is {vocab_size}; it must lie between 1 and 2^31 - 1")
-        self._size = vocab_size
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.vocab_size < 2**31:
+            raise UserError(f"vocab_size is {self.vocab_size}; it must lie between 1 and 2^31 - 1")
 
     def __len__(self) -> int:
-        return self._size
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TokenIds) and len(self) == len(other)
-
-    def __hash__(self) -> int:
-        return self._size
+        return self.vocab_size
 
     def encode(self, text: bytes | bytearray | str) -> Tensor:
         raise UserError(
@@ -248,21 +270,17 @@ class TokenIds(Encoding):
         return " ".join(map(str, self.check_tokens(tokens).tolist())) + " "
 
     def record(self) -> dict[str, Any]:
-        return {"vocab_size": self._size}
+        return {"vocab_size": self.vocab_size}
 
 
 def from_record(record: Mapping[str, Any], folder: Path) -> Encoding:
     """The encoding of a run from the corpus part of its config and its folder."""
-    from fsn.data.alphabet import Alphabet
-
     if "symbols" in record:
         return Alphabet(bytes.fromhex(record["symbols"]))
     if "tokenizer" not in record:
         return TokenIds(record["vocab_size"])
     path = folder / TOKENIZER_FILE
-    encoding = Subwords(
-        _from_json(read_file(path, "copy it from where the run was trained"), path), record["end"]
-    )
+    encoding = Subwords(_from_file(path, "copy it from where the run was trained"), record["end"])
     if encoding.sha256 != record["tokenizer"] or len(encoding) != record["vocab_size"]:
         raise UserError(
             f"{path} is not the tokenizer this run was trained with (its sha256 differs); put that back"
@@ -279,9 +297,9 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
     ``end`` is its token for the end of a text, for a file that does not say it."""
     path = user_path(name)
     if not name or (os.path.lexists(path) and not path.is_dir()):
-        return Subwords(_from_json(read_file(path, "give the path of a tokenizer.json"), path), end)
+        return Subwords(_from_file(path, "give the path of a tokenizer.json"), end)
     if (path / TOKENIZER_FILE).is_file():
-        tokenizer = _from_json(read_file(path / TOKENIZER_FILE), path / TOKENIZER_FILE)
+        tokenizer = _from_file(path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
     try:
         from transformers import AutoTokenizer
@@ -301,6 +319,10 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
             "folder that holds one, or a name the Hugging Face hub knows"
         ) from error
     return Subwords(_from_json(inner.to_str().encode(), path), found.eos_token_id)
+
+
+def _from_file(path: Path, instead: str = "check that you may read it") -> Tokenizer:
+    return _from_json(read_file(path, instead), path)
 
 
 def _from_json(raw: bytes, path: Path) -> Tokenizer:
@@ -329,6 +351,38 @@ def _configured_end(folder: Path, tokenizer: Tokenizer) -> int | None:
     return tokenizer.token_to_id(named) if isinstance(named, str) else None
 
 
+# -- code --------------------------------------------------------------------------------------------------------------
+
+#: The alphabet of the code corpora: tab, newline and the 95 printable ASCII characters, 97 in all.
+CODE_SYMBOLS = b"\t\n" + bytes(range(0x20, 0x7F))
+
+# Unicode grows with every Python release, and with it the answer to "how does this character decompose?".
+# The frozen 3.2 tables that every Python carries give one answer for all of them, so a corpus has one hash
+# everywhere.
+_UNICODE = unicodedata.ucd_3_2_0
+_OUTSIDE = re.compile(r"[^\t\n\x20-\x7e]")
+
+
+@cache
+def _stand_in(character: str) -> str:
+    """The ASCII that stands for a character outside of the 97."""
+    if _UNICODE.category(character) in ("Cc", "Cf", "Mn", "Me"):
+        return ""  # control characters, byte order marks, zero-width joiners, lone accents
+    parts = _UNICODE.normalize("NFKD", character)
+    return "".join(part for part in parts if 0x20 <= ord(part) < 0x7F) or "?"
+
+
+def normalise_code(text: str) -> str:
+    r"""``text`` in the 97 symbols of :data:`CODE_SYMBOLS`, the same on every machine.
+
+    Line ends become ``\n``. Other control and formatting characters (a form feed, a byte order mark)
+    vanish. A letter with an accent, a ligature or a full-width form becomes the ASCII it decomposes into
+    (``é`` -> ``e``, ``ﬁ`` -> ``fi``); whatever has no ASCII in it becomes ``?``, one for each character.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _OUTSIDE.sub(lambda found: _stand_in(found[0]), text)
+
+
 # -- tokens as numbers -------------------------------------------------------------------------------------------------
 
 
@@ -341,16 +395,23 @@ def token_type(vocab_size: int) -> type[np.integer[Any]]:
 
 def as_text(text: bytes | bytearray | str, name: str = "the text", first: int = 0) -> str:
     """``text``, which begins at byte ``first`` of what is called ``name``, from UTF-8."""
-    if isinstance(text, str):
-        text = text.encode("utf-8", "surrogateescape")
+    text = to_bytes(text) if isinstance(text, str) else bytes(text)
     try:
-        return bytes(text).decode("utf-8")
+        return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        bad = bytes(text[error.start : error.start + 1])
+        bad = text[error.start : error.start + 1]
         raise UserError(
             f"a tokenizer reads UTF-8, but byte {first + error.start:,} of {name} is {bad!r}; leave --tokenizer out to "
             "read bytes as they are"
         ) from None
+
+
+def to_bytes(text: str, name: str = "the text", errors: str = "surrogateescape") -> bytes:
+    """``text`` as UTF-8. Bytes that were none, as a command line hands them over, are what they were."""
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError as error:
+        raise UserError(f"{name} holds {text[error.start]!r}, half of a character: remove it") from None
 
 
 def _pieces(text: str) -> list[str]:

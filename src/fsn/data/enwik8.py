@@ -7,16 +7,12 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from fsn.data.cache import DAMAGED, FetchError, download, obtain, unpack
-from fsn.data.corpus import Corpus
-from fsn.data.pip_fetch import Archive, fetch_archive
-from fsn.text import printable
+from .cache import FetchError, download, obtain, unpack, unpacking
+from .corpus import Corpus
+from .pip_fetch import Archive, fetch_archive
 
 SIZE = 100_000_000
-HASHES = {
-    "sha256": "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
-    "md5": "a1fa5ffddb56f4953e226637dabbb36a",
-}
+SHA256 = "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"
 
 PUBLIC_ADDRESS = "http://mattmahoney.net/dc/enwik8.zip"
 ZIP_SIZE = 36_445_475
@@ -37,7 +33,7 @@ SDIST_MEMBER = "mingru_pytorch-0.2.1/data/enwik8.gz"
 def load(folder: Path) -> Corpus:
     """enwik8 from the cache folder, else from a packed copy left there, else from the network."""
     sources = [(PUBLIC_ADDRESS, from_public_address), (f"{SDIST.name}=={SDIST.version} on PyPI", from_pypi)]
-    return Corpus.from_bytes("enwik8", obtain("enwik8", folder, SIZE, HASHES, sources))
+    return Corpus.from_bytes("enwik8", obtain("enwik8", folder, SIZE, SHA256, sources))
 
 
 def from_public_address(folder: Path) -> bytes:
@@ -52,14 +48,9 @@ def from_pypi(folder: Path) -> bytes:
     """Have pip download the source archive and take enwik8.gz out of it."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".enwik8-") as scratch:
         sdist = fetch_archive(SDIST, Path(scratch))
-        try:
-            with tarfile.open(sdist) as archive:
-                member = archive.extractfile(SDIST_MEMBER)
-                if member is None:
-                    raise FetchError(f"{SDIST.filename} holds no {SDIST_MEMBER}")
-                with member, gzip.open(member) as file:
-                    return file.read(SIZE + 1)
-        except (*DAMAGED, tarfile.TarError) as error:
-            raise FetchError(
-                f"{SDIST.filename} cannot be unpacked ({printable(error, limit=100)})"
-            ) from error
+        with unpacking(SDIST.filename), tarfile.open(sdist) as archive:
+            member = archive.extractfile(SDIST_MEMBER)
+            if member is None:
+                raise FetchError(f"{SDIST.filename} holds no {SDIST_MEMBER}")
+            with member, gzip.open(member) as file:
+                return file.read(SIZE + 1)

@@ -19,8 +19,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsn.data.cache import LIMIT_S, FetchError, explained, sha256_of
-from fsn.text import printable
+from ..io import writing
+from ..text import printable
+from .cache import INSTEAD, LIMIT_S, FetchError, read_verified
 
 #: Wheels are chosen for this Python, whichever runs here, so that everyone gets the same files.
 WHEEL_PYTHON = "3.12"
@@ -74,17 +75,15 @@ def pip_options(archive: Archive) -> list[str]:
 def fetch_archive(archive: Archive, folder: Path) -> Path:
     """``folder/filename``, downloaded if it is not there already with the right hash."""
     target = folder / archive.filename
-    if target.is_file() and sha256_of(target) == archive.sha256:
+    if read_verified(target, archive.sha256, aloud=False) is not None:
         return target
-    with explained(folder):
+    with writing(folder, INSTEAD):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
             _run_pip(archive, Path(scratch))
             found = Path(scratch) / "files" / archive.filename
-            if not found.is_file():
-                raise FetchError(f"pip did not deliver {archive.filename}")
-            if sha256_of(found) != archive.sha256:
-                raise FetchError(f"{archive.filename} has another sha256 than the pinned one")
+            if read_verified(found, archive.sha256, aloud=False) is None:
+                raise FetchError(f"pip did not deliver {archive.filename} with the pinned sha256")
             os.replace(found, target)
     return target
 

@@ -15,6 +15,7 @@ file name and SHA-256; the text that must come out of them is pinned by its SHA-
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,16 +25,18 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
-from fsn.data.alphabet import CODE_SYMBOLS, normalise_code
-from fsn.data.cache import DAMAGED, FetchError, kept, obtain
-from fsn.data.corpus import Corpus
-from fsn.data.pip_fetch import Archive, fetch_archive
-from fsn.errors import UserError
-from fsn.progress import Bar
-from fsn.text import printable
+from ..errors import UserError
+from ..io import read_file
+from ..progress import Bar
+from ..text import printable
+from .cache import FetchError, cached_unpinned, obtain, unpacking
+from .corpus import Corpus
+from .encoding import CODE_SYMBOLS, normalise_code
+from .pip_fetch import Archive, fetch_archive
 
 # -- what they share ------------------------------------------------------------------------------------
 
@@ -70,15 +73,15 @@ def fingerprint(text: str) -> str:
     return hashlib.sha256("".join(text.split()).encode()).hexdigest()
 
 
-def take(documents: Iterable[str], characters: int) -> str:
+def take(documents: Iterable[str], characters: int, label: str) -> str:
     """The first ``characters`` characters of ``documents`` written one after the other."""
     parts: list[str] = []
-    left = characters
-    for text in documents:
-        if left <= 0:
-            break
-        parts.append(text[:left])
-        left -= len(parts[-1])
+    with Bar(label, total=characters) as bar:
+        for text in documents:
+            parts.append(text[: characters - bar.done])
+            bar.update(len(parts[-1]))
+            if bar.done == characters:
+                break
     return "".join(parts)
 
 
@@ -101,28 +104,21 @@ def source_files(root: Path) -> list[Path]:
     The order is a fixed shuffle: it depends on names alone, is the same on every machine, and mixes the
     modules so that the last 5 % are not all of ``x``, ``y`` and ``z``.
     """
-    kept = []
+    found = {}
     for here, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
         for name in files:
             if name.endswith(".py") and not name.startswith(LOCAL_FILES):
                 path = Path(here, name)
-                kept.append((hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest(), path))
-    return [path for _, path in sorted(kept)]
+                found[hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()] = path
+    return [found[mark] for mark in sorted(found)]
 
 
 def load_stdlib(root: Path | None = None) -> Corpus:
     """The standard library as one text of 97 symbols (about 8 million)."""
     root = root or Path(sysconfig.get_path("stdlib"))
-    texts = []
-    for path in source_files(root):
-        try:
-            texts.append(document(path.read_text(encoding="utf-8", errors="replace")))
-        except OSError as error:
-            raise UserError(
-                f"{path} of the standard library cannot be read ({error.strerror}): choose another corpus"
-            ) from error
-    text = "".join(texts)
+    files = (read_file(path, "choose another corpus") for path in source_files(root))
+    text = "".join(document(raw.decode("utf-8", "replace")) for raw in files)
     if not text:
         raise UserError(f"this Python has no source files in {root}: choose another corpus")
     return Corpus.from_bytes("python-stdlib", text.encode("ascii"), symbols=CODE_SYMBOLS)
@@ -141,8 +137,18 @@ def load_codeparrot(folder: Path) -> Corpus:
     The hub does not publish a hash of these characters, so the one of the first download is kept in
     ``codeparrot.sha256`` beside the text. Both files together can be carried to a machine without network.
     """
-    raw = kept(folder, "codeparrot", lambda: collect(stream(), CODEPARROT_SIZE))
+    raw = cached_unpinned(folder, "codeparrot", collect)
     return Corpus.from_bytes("codeparrot", raw, symbols=CODE_SYMBOLS)
+
+
+def collect() -> bytes:
+    """The text from the hub, each file ending in a newline."""
+    text = take(map(document, stream()), CODEPARROT_SIZE, "codeparrot, characters")
+    if len(text) < CODEPARROT_SIZE:
+        raise UserError(
+            f"{CODEPARROT} ended after {len(text):,} of {CODEPARROT_SIZE:,} characters: try again, {_OTHERWISE}"
+        )
+    return text.encode("ascii")
 
 
 def stream() -> Iterator[str]:
@@ -166,24 +172,6 @@ def stream() -> Iterator[str]:
         ) from error
 
 
-def collect(texts: Iterable[str], characters: int) -> bytes:
-    """The first ``characters`` characters of ``texts`` in the 97 symbols, each file ending in a newline."""
-    parts: list[str] = []
-    left = characters
-    with Bar("codeparrot, characters", total=characters) as bar:
-        for text in texts:
-            parts.append(document(text)[:left])
-            left -= len(parts[-1])
-            bar.update(len(parts[-1]))
-            if left == 0:
-                break
-    if left:
-        raise UserError(
-            f"{CODEPARROT} ended after {characters - left:,} of {characters:,} characters: try again, {_OTHERWISE}"
-        )
-    return "".join(parts).encode("ascii")
-
-
 # -- pypi-python ----------------------------------------------------------------------------------------
 
 DOWNLOADS_AT_ONCE = 4
@@ -191,7 +179,7 @@ ARCHIVES = "pypi-python.archives"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Manifest:
     """What the corpus is made of, and what must come out."""
 
     archives: tuple[Archive, ...]
@@ -199,33 +187,23 @@ class Recipe:
     package_limit: int
     sha256: str
 
-    @staticmethod
-    def from_json(text: str) -> Recipe:
-        fields = json.loads(text)
-        archives = tuple(Archive(**archive) for archive in fields.pop("archives"))
-        return Recipe(archives=archives, **fields)
+
+def manifest() -> Manifest:
+    """The committed one."""
+    fields = json.loads(resources.files(__package__).joinpath("pypi_python.json").read_text(encoding="utf-8"))
+    return Manifest(archives=tuple(Archive(**archive) for archive in fields.pop("archives")), **fields)
 
 
-def recipe() -> Recipe:
-    """The committed recipe."""
-    file = resources.files("fsn.data").joinpath("pypi_python.json")
-    return Recipe.from_json(file.read_text(encoding="utf-8"))
-
-
-def load_pypi(folder: Path, made_of: Recipe | None = None) -> Corpus:
+def load_pypi(folder: Path, made_of: Manifest | None = None) -> Corpus:
     """The corpus from the cache folder, built there if need be (minutes, mostly downloads)."""
-    made_of = made_of or recipe()
-
-    def source(folder: Path) -> bytes:
-        return build(folder, made_of)
-
-    sources = [(f"{len(made_of.archives)} packages on PyPI", source)]
-    raw = obtain("pypi-python", folder, made_of.characters, {"sha256": made_of.sha256}, sources)
+    made_of = made_of or manifest()
+    sources = [(f"{len(made_of.archives)} packages on PyPI", partial(build_text, made_of=made_of))]
+    raw = obtain("pypi-python", folder, made_of.characters, made_of.sha256, sources)
     shutil.rmtree(folder / ARCHIVES, ignore_errors=True)  # verified: they are not needed any more
     return Corpus.from_bytes("pypi-python", raw, symbols=CODE_SYMBOLS)
 
 
-def build(folder: Path, made_of: Recipe) -> bytes:
+def build_text(folder: Path, made_of: Manifest) -> bytes:
     """Download the archives and make the text. An interrupted build finds the archives it already has."""
     wheels = fetch_all(made_of.archives, folder / ARCHIVES)
     text = compose(wheels, made_of.characters, made_of.package_limit)
@@ -237,57 +215,37 @@ def build(folder: Path, made_of: Recipe) -> bytes:
 def fetch_all(archives: tuple[Archive, ...], folder: Path) -> list[Path]:
     """All archives in ``folder``, a few downloads at a time."""
     paths = []
-    with (
-        ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool,
-        Bar("pypi-python, packages", total=len(archives)) as bar,
-    ):
-        futures = [pool.submit(fetch_archive, archive, folder) for archive in archives]
-        try:
-            for archive, future in zip(archives, futures, strict=True):
-                paths.append(future.result())
-                bar.update(1, got=archive.name)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool, Bar("pypi-python, packages", len(archives)) as bar:
+        for path in pool.map(partial(fetch_archive, folder=folder), archives):
+            paths.append(path)
+            bar.update()
     return paths
 
 
 def compose(wheels: list[Path], characters: int, package_limit: int) -> str:
     """The text of the corpus from its wheels, by the rules above."""
     seen: set[str] = set()
-    kept: list[tuple[str, str]] = []
-    found = 0
+    chosen: dict[str, str] = {}
     with Bar("pypi-python, packages read", total=len(wheels)) as bar:
         for wheel in wheels:
-            own = []
-            for text in source_texts(wheel):
-                mark = fingerprint(text)
-                if mark not in seen and is_written_by_hand(text):
-                    seen.add(mark)
-                    own.append((mark, text))
+            own: dict[str, str] = {}
+            for text in filter(is_written_by_hand, source_texts(wheel)):
+                own.setdefault(fingerprint(text), text)
             left = package_limit
-            for mark, text in sorted(own):
-                left -= len(text)
+            for mark in sorted(own.keys() - seen):
+                left -= len(own[mark])
                 if left < 0:
                     break
-                kept.append((mark, text))
-                found += len(text)
-            bar.update(1, characters=f"{found:,}")
-    return take((text for _, text in sorted(kept)), characters)
+                chosen[mark] = own[mark]
+            seen |= own.keys()
+            bar.update(1)
+    return take((chosen[mark] for mark in sorted(chosen)), characters, "pypi-python, characters")
 
 
 def source_texts(wheel: Path) -> Iterator[str]:
     """The Python files of a wheel in the order of their names, as documents of the corpus."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            for name in sorted(archive.namelist()):
-                if not name.endswith(".py"):
-                    continue
-                try:
-                    text = document(archive.read(name).decode("utf-8"))
-                except UnicodeDecodeError:
-                    continue
-                if text:
-                    yield text
-    except DAMAGED as error:
-        raise FetchError(f"{wheel.name} cannot be unpacked ({printable(error, limit=100)})") from error
+    with unpacking(wheel.name), zipfile.ZipFile(wheel) as archive:
+        for name in sorted(archive.namelist()):
+            if name.endswith(".py"):
+                with contextlib.suppress(UnicodeDecodeError):
+                    yield document(archive.read(name).decode("utf-8"))

@@ -1,17 +1,30 @@
-"""Corpora by name."""
+"""Corpora by name, and any file or folder as a corpus: text, documents, or tokens."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fsn.data import enwik8, paths, python_code
-from fsn.data.cache import cache_folder
-from fsn.data.corpus import Corpus, Reading
-from fsn.data.encoding import Encoding, Subwords, load_tokenizer
-from fsn.errors import UserError
-from fsn.io import user_path
+import numpy as np
+import torch
+
+from ..errors import UserError
+from ..io import check_regular, read_file, user_path
+from ..progress import Bar
+from ..text import printable
+from . import enwik8, python_code
+from .cache import cache_folder
+from .corpus import Corpus, Reading, cuts
+from .encoding import Encoding, Subwords, TokenIds, load_tokenizer
+
+TABLES = (".jsonl", ".ndjson", ".parquet")
+TOKENS_AT_ONCE = 1 << 24
+NAMED = 5
+"""Files that are left out and named; the others are counted."""
 
 #: name -> (one line about it, function of the cache folder)
 CORPORA: dict[str, tuple[str, Callable[[Path], Corpus]]] = {
@@ -47,29 +60,263 @@ def load(
     ``cache`` is the folder for what is fetched or built (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A
     name goes before a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens;
     ``encoding`` is that of a trained model, in whose tokens the text is wanted.
+
+    A path holds tokens (.bin, .npy, or a folder with train.bin) or documents (.jsonl with a text column, .parquet, or a
+    folder of them), else it is a file byte for byte or the text files of a folder one after the other.
     """
     text, reading = os.fspath(name), reading or Reading()
-    if text in CORPORA:
-        for option, value in (("text-column", reading.text_column), ("token-dtype", reading.token_dtype)):
-            if value is not None:
-                raise UserError(f"--{option} is for files; the corpus {text} is a text, leave it out")
-        corpus = CORPORA[text][1](cache_folder(cache))
-        subwords = encoding if isinstance(encoding, Subwords) else None
-        if subwords is None and reading.tokenizer is not None:
-            subwords = load_tokenizer(reading.tokenizer)
-        return corpus if subwords is None else corpus.in_subwords(subwords)
     path = user_path(text)
-    if text and os.path.lexists(path):
-        return paths.load(path, text, reading, encoding)
-    known = ", ".join(CORPORA)
-    raise UserError(
-        f"there is no corpus or file called {text!r}: choose one of {known}, "
-        "or give the path of a file or folder"
-    )
+    named = text in CORPORA
+    if not named and not (text and os.path.lexists(path)):
+        raise UserError(
+            f"there is no corpus or file called {text!r}: choose one of {', '.join(CORPORA)}, "
+            "or give the path of a file or folder"
+        )
+    tokens = not named and (path.suffix.lower() in (".bin", ".npy") or (path / "train.bin").is_file())
+    _check_options(text, reading, named, tokens)
+    subwords = encoding if isinstance(encoding, Subwords) else None
+    if subwords is None and reading.tokenizer is not None:
+        subwords = load_tokenizer(reading.tokenizer)
+    if tokens:
+        size = reading.vocab_size if encoding is None else len(encoding)
+        corpus = load_tokens(path, text, reading.token_dtype, size, subwords)
+    elif not named and (reading.text_column is not None or path.suffix.lower() == ".parquet"):
+        corpus = load_documents(path, text, reading.text_column, subwords)
+    else:
+        corpus = CORPORA[text][1](cache_folder(cache)) if named else load_text(path, text)
+        if subwords is not None:
+            corpus = corpus.in_subwords(subwords)
+    return corpus if named else dataclasses.replace(corpus, reading=reading)
 
 
-def folder_of(name: str | os.PathLike[str]) -> Path | None:
-    """The folder whose files are the corpus of this name, or None where it is no folder."""
+def _check_options(name: str, reading: Reading, named: bool, tokens: bool) -> None:
+    """An option that means nothing here is a mistake, and not passed over."""
+    for option, value, fits in (
+        ("text-column", reading.text_column, not named and not tokens),
+        ("token-dtype", reading.token_dtype, tokens),
+        ("vocab-size", reading.vocab_size, tokens),
+    ):
+        if value is not None and not fits:
+            what = "a corpus by name" if named else "tokens" if tokens else "text"
+            raise UserError(f"--{option} says nothing of {name}, which is {what}: leave it out")
+
+
+def folder_of(name: str | os.PathLike[str], path: Path) -> Path | None:
+    """The folder whose files are the corpus ``name``, if what is written to ``path`` becomes part of it; else None."""
     text = os.fspath(name)
-    path = user_path(text)
-    return path if text and text not in CORPORA and path.is_dir() else None
+    folder = user_path(text)
+    if not text or text in CORPORA or not folder.is_dir():
+        return None
+    try:
+        parts = path.resolve().relative_to(folder.resolve()).parts
+    except ValueError:
+        return None
+    return None if any(part.startswith(".") for part in parts) else folder
+
+
+# -- documents -------------------------------------------------------------------------------------------------
+
+
+def load_documents(path: Path, name: str, column: str | None, encoding: Subwords | None) -> Corpus:
+    """The rows of a JSONL or Parquet file, or of those in a folder in the order of their paths."""
+    if column is None:
+        raise UserError(f"{name} is a table: say with --text-column which column holds the text")
+    files = [path]
+    if path.is_dir():
+        files = [file for file in text_files(path) if file.suffix.lower() in TABLES]
+        if not files:
+            raise UserError(
+                f"{name}: the folder holds no .jsonl or .parquet files; leave --text-column out for text"
+            )
+    texts = []
+    for file in files:
+        check_regular(file)
+        rows = _parquet(file, column) if file.suffix.lower() == ".parquet" else _jsonl(file, column)
+        texts += list(rows)
+    empty = sum(not text for text in texts)
+    said = f"{empty:,} of {len(texts):,} documents are empty and were left out" if empty else ""
+    return dataclasses.replace(Corpus.from_documents(name, texts, encoding), left_out=said)
+
+
+def _jsonl(path: Path, column: str) -> Iterator[str]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                raise UserError(f"line {number:,} of {path} is not JSON: mend or remove it") from None
+            if not isinstance(row, dict) or column not in row:
+                has = (
+                    f"it has {printable(', '.join(map(str, row)), limit=80)}" if isinstance(row, dict) else ""
+                )
+                raise UserError(
+                    f"line {number:,} of {path} has no column {column!r}; {has or 'it is no object'}"
+                )
+            text = row[column]
+            if text is not None and not isinstance(text, str):
+                raise UserError(
+                    f"column {column!r} in line {number:,} of {path} is not text: choose another column"
+                )
+            yield text or ""
+
+
+def _parquet(path: Path, column: str) -> Iterator[str]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError("Parquet files need the package pyarrow: pip install 'fsn[data]'") from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        if column not in kinds:
+            raise UserError(
+                f"{path} has no column {column!r}; it has {printable(', '.join(kinds), limit=120)}"
+            )
+        if not (pyarrow.types.is_string(kinds[column]) or pyarrow.types.is_large_string(kinds[column])):
+            raise UserError(
+                f"column {column!r} of {path} holds {kinds[column]}, not text: choose another column"
+            )
+        for batch in file.iter_batches(columns=[column]):
+            yield from (text or "" for text in batch.column(0).to_pylist())
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path} cannot be read as Parquet ({printable(error, limit=100)}): get it again"
+        ) from error
+
+
+# -- token files -----------------------------------------------------------------------------------------------
+
+
+def load_tokens(
+    path: Path, name: str, dtype: str | None, vocab_size: int | None, encoding: Subwords | None = None
+) -> Corpus:
+    """Tokens that somebody else has made, mapped into memory.
+
+    A file is split 90/5/5; a folder has train.bin and val.bin as nanoGPT writes them, and perhaps test.bin.
+    """
+    if encoding is None and vocab_size is None:
+        raise UserError(
+            f"{name} holds tokens: say with --vocab-size how many there are, or with --tokenizer what they mean "
+            "(if its bytes are the text, give it another ending)"
+        )
+    kind: Encoding = encoding or TokenIds(vocab_size or 0)
+    if encoding is not None and vocab_size not in (None, len(encoding)):
+        raise UserError(
+            f"--vocab-size is {vocab_size}, but the tokenizer has {len(encoding)} tokens: leave it out"
+        )
+    digest = hashlib.sha256()
+    if path.is_dir():
+        files = [path / "train.bin", path / "val.bin", path / "test.bin"]
+        arrays = [_mapped(file, dtype, len(kind), digest) for file in files[:2]]
+        arrays.append(_mapped(files[2], dtype, len(kind), digest) if files[2].exists() else arrays[0][:0])
+    else:
+        whole = _mapped(path, dtype, len(kind), digest)
+        first, second = cuts(len(whole))
+        arrays = [whole[:first], whole[first:second], whole[second:]]
+    train, valid, test = map(torch.from_numpy, arrays)
+    end = None if encoding is None else encoding.end
+    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end, from_tokens=True)
+
+
+def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:
+    """The numbers in a file, mapped into memory. All are looked at once, for their hash and their range."""
+    check_regular(path)
+    array = path.suffix.lower() == ".npy"
+    if not array and dtype is None:
+        raise UserError(
+            f"{path} does not say the type of its numbers: give --token-dtype uint16 (nanoGPT's) or uint32"
+        )
+    try:
+        if array:
+            tokens = np.load(path, mmap_mode="c", allow_pickle=False)
+        else:
+            tokens = np.memmap(path, dtype=np.dtype(dtype).newbyteorder("<"), mode="c")
+    except (ValueError, OSError, EOFError) as error:
+        raise UserError(
+            f"{path} cannot be read as tokens ({printable(error, limit=100)}): check its type"
+        ) from error
+    if (
+        tokens.ndim != 1
+        or tokens.dtype.kind not in "iu"
+        or tokens.dtype == np.uint64
+        or not tokens.dtype.isnative
+    ):
+        raise UserError(
+            f"{path} holds {tokens.ndim} axes of {tokens.dtype}; write one row of integers, e.g. uint16 or int32"
+        )
+    with Bar(f"{printable(path.name)}, tokens checked", total=len(tokens)) as bar:
+        for low in range(0, len(tokens), TOKENS_AT_ONCE):
+            piece = np.ascontiguousarray(tokens[low : low + TOKENS_AT_ONCE])
+            digest.update(piece.data)
+            least, most = int(piece.min()), int(piece.max())
+            if least < 0 or most >= vocab_size:
+                bad = least if least < 0 else most
+                raise UserError(
+                    f"{path} holds the token {bad}, but there are only {vocab_size:,}: give the right --vocab-size, "
+                    "--tokenizer or --token-dtype"
+                )
+            bar.update(len(piece))
+    if tokens.dtype == np.uint32:
+        return tokens.view(np.int32)
+    return tokens.view(np.int16) if tokens.dtype == np.uint16 and vocab_size <= 2**15 else tokens
+
+
+# -- text files ------------------------------------------------------------------------------------------------
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Files below ``folder`` in the order of their relative paths, without hidden ones and without
+    following links to folders."""
+    found = []
+
+    def refuse(error: OSError) -> None:
+        raise UserError(
+            f"{error.filename} cannot be read ({error.strerror}): check that you may read it"
+        ) from error
+
+    for here, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(here, name) for name in files if not name.startswith(".")]
+    regular = [path for path in found if path.is_file()]
+    return sorted(regular, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def load_text(path: Path, name: str) -> Corpus:
+    """A file byte for byte, or the text files of a folder, each ended by a newline. A file in a folder is text if it is
+    UTF-8 and holds no zero byte."""
+    if not path.is_dir():
+        raw, left_out, what = read_file(path), "", "the file is empty"
+    else:
+        parts, others, files = [], [], text_files(path)
+        for file in files:
+            found = read_file(file)
+            if not _is_text(found):
+                others.append(file.relative_to(path).as_posix())
+            elif found:
+                parts.append(found if found.endswith(b"\n") else found + b"\n")
+        raw, left_out = b"".join(parts), _left_out(others, len(files))
+        what = left_out or "the folder holds no text files"
+    if not raw:
+        raise UserError(f"{name}: {what}; choose one with text in it")
+    return dataclasses.replace(Corpus.from_bytes(name, raw), left_out=left_out)
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in raw
+
+
+def _left_out(names: list[str], files: int) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    said = "is not UTF-8 text and was" if len(names) == 1 else "are not UTF-8 text and were"
+    return (
+        f"{len(names):,} of {files:,} files {said} left out: {', '.join(map(printable, names[:NAMED]))}{more}"
+    )

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fsn.errors import UserError
+from ..errors import UserError
 
 
 class Windows:

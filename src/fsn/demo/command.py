@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UserError
-from ..io import check_writable, writing
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from ..io import check_writable, write_text_atomic, writing
+from ..progress import say
 
 
 def demo(
@@ -46,9 +43,8 @@ def demo(
     from .. import data
     from ..train.run import check_out, check_outside
     from .findings import measure
-    from .page import write_page
-    from .plan import make_plan, steps_for
-    from .training import cores, train_all
+    from .page import build_page
+    from .plan import cores, make_plan, steps_for, train_all
 
     begun = time.monotonic()
     if report.is_dir():
@@ -58,21 +54,21 @@ def demo(
     check_out(out, corpus)
     text = data.load(corpus)
     plan = make_plan(text, corpus, out, steps if steps is not None else steps_for(minutes), seed=seed)
-    _say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
+    say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
     if text.left_out:
-        _say(f"warning: {text.name}: {text.left_out}")
-    for act in plan.acts:
-        sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in act.entries)
-        _say(f"{act.key:<9} {act.steps:,} steps on {act.title}: {sizes} parameters")
+        say(f"warning: {text.name}: {text.left_out}")
+    sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in plan.entries)
+    say(f"models    {plan.steps:,} steps: {sizes} parameters")
     finished = sum(job.state() == "finished" for job in plan.jobs)
     state = f" ({finished} of {len(plan.jobs)} runs are there already)" if finished else ""
-    _say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
-    findings = measure(plan, train_all(plan), results)
+    say(f"training  in {plan.folder}, {min(cores(), len(plan.jobs))} runs at a time{state}")
+    runs = train_all(plan)
+    findings = measure(plan, runs, results)
     show(findings)
     with writing(report, "choose another --report"):
-        page = write_page(findings, report)
+        write_text_atomic(report, build_page(findings))
     print(
-        f"\nwrote {page} in {time.monotonic() - begun:.0f} s; open it in a browser: {page.resolve().as_uri()}"
+        f"\nwrote {report} in {time.monotonic() - begun:.0f} s; open it in a browser: {report.resolve().as_uri()}"
     )
 
 
@@ -80,16 +76,22 @@ def show(findings: dict[str, Any]) -> None:
     """Print the table and the samples."""
     from rich.console import Console
     from rich.panel import Panel
+    from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    exercise, about = findings["exercise"], findings["about"]
-    title = f"Bits per letter: one layer each, {exercise['steps']:,} steps"
-    columns = {"new letters": "new_bits", "copied letters": "copied_bits"}
-    console.print(_table(title, exercise["models"], columns))
-    title = f"Bits per character: {about['corpus']}, {about['steps']:,} steps"
-    columns = {"validation bits": "valid_bits", f"depth ≥ {findings['depth']['from']}": "copied_bits"}
-    console.print(_table(title, findings["models"], columns))
+    recall, about = findings["recall"], findings["about"]
+    table = Table("one layer", "parameters", "right answers", title=f"Recall after {recall['steps']:,} steps")
+    for model in recall["models"]:
+        table.add_row(model["name"], f"{model['parameters']:,}", f"{100 * model['accuracy']:.1f} %")
+    console.print(table)
+    copied = f"depth ≥ {findings['depth']['from']}"
+    table = Table("model", "parameters", "validation bits", copied, "tokens/s")
+    table.title = f"Bits per character: {about['corpus']}, {about['steps']:,} steps"
+    for model in findings["models"]:
+        bits = ("—" if x is None else f"{x:.3f}" for x in (model["valid_bits"], model["copied_bits"]))
+        table.add_row(model["name"], f"{model['parameters']:,}", *bits, f"{model['tokens_per_s']:,.0f}")
+    console.print(table)
     writers = [(model["name"], findings["prompt"], model["sample"]) for model in findings["models"]]
     full = findings["full_size"]
     if full is not None:
@@ -97,30 +99,3 @@ def show(findings: dict[str, Any]) -> None:
     for name, prompt, sample in writers:
         written = Text(prompt, style="bold") + Text(sample, style="not bold")
         console.print(Panel(written, title=f"{name} writes", title_align="left", border_style="dim"))
-
-
-def _table(title: str, models: list[dict[str, Any]], columns: dict[str, str]) -> Table:
-    """A row for each model; the lowest loss of each column is bold."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAVY)
-    table.add_column("model", no_wrap=True)
-    for heading in ("parameters", *columns, "tokens/s"):
-        table.add_column(heading, justify="right")
-    fields = columns.values()
-    best = {field: min((m[field] for m in models if m[field] is not None), default=None) for field in fields}
-    for model in models:
-        cells = [_cell(model[field], best[field]) for field in fields]
-        table.add_row(model["name"], f"{model['parameters']:,}", *cells, f"{model['tokens_per_s']:,.0f}")
-    return table
-
-
-def _cell(value: float | None, best: float | None) -> str:
-    if value is None:
-        return "—"
-    return f"[bold]{value:.3f}[/]" if value == best else f"{value:.3f}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

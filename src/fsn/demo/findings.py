@@ -1,12 +1,11 @@
 """What the demo's page shows, measured on the finished runs: one plain dict, ready for JSON.
 
 - ``about``: text, recipe, machine
-- ``exercise``: the single layers that learnt to copy letters: curves, losses on new and on copied letters
+- ``recall``: single layers on associative recall: the share of right answers as it grows
 - ``models``: the models of the text: size, losses, speed, curves, loss by copy depth and a sample of each
 - ``depth``: the copy-depth bins and how many characters each holds
 - ``margins``: bits against the transformer by bin, with intervals
-- ``kernels``: the coupling of both FSNs
-- ``snippets``: a passage and a line, each repeated: bits of every character and the attention of every layer
+- ``kernel``: the coupling of the FSN
 - ``full_size``: finished runs of a million parameters, or null: their curves, a repeated sentence, what the FSN writes
 """
 
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import math
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,10 +22,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import fsn
-
-from ..data import Alphabet, Corpus, Windows
-from ..errors import UserError
+from .. import __version__
+from ..data import Alphabet, Corpus
 from ..measure import (
     BINS,
     Looks,
@@ -38,7 +34,6 @@ from ..measure import (
     curve_of,
     evaluating,
     finished_epochs,
-    label,
     label_corpus,
     look,
     margin_table,
@@ -50,25 +45,21 @@ from ..measure import (
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
 from ..models.generate import sample
+from ..nn import record
 from ..progress import Bar
 from ..train import Recipe, Run, load_run
 from ..train.run import SHIPPED
-from .plan import Act, Entry, Plan, fresh_passage
-from .training import Runs
+from .plan import MODELS, Entry, Plan
+from .recall import recall
 
-LINE = 'zorblat = Quokka(weight=3.7, food="lupin_leaves")\n'
-"""Two names that no library has: the second time they can only come from the first."""
 PROMPT = "def "
 SYMBOLS = 280
 TEMPERATURE = 0.7
 STRIDE = 128
 STANDARD, ENRICHED = 768, 64
 """Windows of the copy-depth measurement: the first ones, and the ones richest in long copies."""
-EXERCISE_WINDOWS = 192
 COPYING = 4
 """Copy depth from which a character of the text counts as copied."""
-COPYING_LETTERS = 2
-"""The same for letters of the exercise, where chance matches are rarely longer than one."""
 RESAMPLES = 400
 REFERENCE = "transformer"
 
@@ -76,76 +67,39 @@ Losses = NDArray[np.float32]
 Models = Mapping[str, LanguageModel]
 
 
-def measure(plan: Plan, runs: Runs, results: Path = Path("results")) -> dict[str, Any]:
+def measure(plan: Plan, runs: dict[str, Run], results: Path = Path("results")) -> dict[str, Any]:
     """Everything the page needs; ``results`` is where finished runs of full size may lie, or the shipped ones serve."""
-    models = {act: {key: run.load_model() for key, run in some.items()} for act, some in runs.items()}
-    corpus, length = plan.text.corpus, plan.text.recipe.length
-    passage = fresh_passage()[: plan.exercise.recipe.length // 2]
+    models = {key: run.load_model() for key, run in runs.items()}
+    start = prompt_for(plan.corpus)
     return {
         "about": _about(plan, runs),
-        "exercise": _exercise(plan.exercise, runs["exercise"], models["exercise"]),
-        **_text(plan.text, runs["text"], models["text"]),
-        "kernels": {
-            act: coupling_data([read_kernel(some["fsn"], "trained")], coordinates=True)
-            for act, some in models.items()
-        },
-        "snippets": {
-            "exercise": snippet(models["exercise"], plan.exercise.corpus.alphabet, passage),
-            "text": snippet(models["text"], corpus.alphabet, line_for(corpus, length)),
-        },
+        "recall": recall(plan.folder, plan.steps, plan.recipe.seed),
+        **_text(plan, runs, models, start),
+        "kernel": coupling_data([read_kernel(models["fsn"], "trained")], coordinates=True),
         "full_size": full_size(results) or full_size(SHIPPED),
-        "prompt": prompt(corpus),
+        "prompt": start,
     }
 
 
-def prompt(corpus: Corpus) -> str:
+def prompt_for(corpus: Corpus) -> str:
     """What the samples begin with, if the corpus has these symbols."""
-    return PROMPT if _has(corpus, PROMPT) else ""
+    return PROMPT if set(PROMPT.encode()) <= set(corpus.symbols) else ""
 
 
-def line_for(corpus: Corpus, length: int) -> str:
-    """The line that is repeated: :data:`LINE`, or the beginning of the validation text if the corpus lacks its symbols
-    or a window the room."""
-    room = length // 2
-    if _has(corpus, LINE) and len(LINE) <= room:
-        return LINE
-    return corpus.decode(corpus.valid[: min(room, len(LINE))])
-
-
-def _has(corpus: Corpus, text: str) -> bool:
-    try:
-        corpus.encode(text)
-    except UserError:
-        return False
-    return True
-
-
-def _exercise(act: Act, runs: dict[str, Run], models: Models) -> dict[str, Any]:
-    """Letters nobody could know against letters that were there before."""
-    length = act.recipe.length
-    chosen = battery(label(Windows(act.corpus.valid, length, length)), EXERCISE_WINDOWS, 0)
-    masks = {"new_bits": chosen.mask((0, 0)), "copied_bits": chosen.mask((COPYING_LETTERS, CAP))}
-    rows = []
-    for entry in act.entries:
-        losses = battery_losses(models[entry.key], act.corpus.valid, chosen, label=f"letters, {entry.name}")
-        rows.append(_row(entry, runs[entry.key]) | {name: _mean(losses, m) for name, m in masks.items()})
-    letters = act.corpus.vocab_size
-    return {"models": rows, "steps": act.steps, "letters": letters, "guess": math.log2(letters)}
-
-
-def _text(act: Act, runs: dict[str, Run], models: Models) -> dict[str, Any]:
+def _text(plan: Plan, runs: dict[str, Run], models: Models, start: str) -> dict[str, Any]:
     """Loss, loss by copy depth, and what each model writes."""
-    corpus, length = act.corpus, act.recipe.length
-    chosen = battery(label_corpus(corpus, "valid", length, STRIDE), STANDARD, ENRICHED)
+    corpus = plan.corpus
+    labels = label_corpus(corpus, "valid", plan.recipe.length, STRIDE)
+    chosen = battery(labels, STANDARD, ENRICHED)
     losses = {
         entry.key: battery_losses(models[entry.key], corpus.valid, chosen, label=f"copy depth, {entry.name}")
-        for entry in act.entries
+        for entry in plan.entries
     }
     copied = chosen.mask((COPYING, CAP), "standard")
     rows = []
-    with Bar("writing samples", len(act.entries)) as bar:
-        for entry in act.entries:
-            written = _write(models[entry.key], corpus.alphabet, prompt(corpus), SYMBOLS, act.recipe)
+    with Bar("writing samples", len(plan.entries)) as bar:
+        for entry in plan.entries:
+            written = _write(models[entry.key], corpus.alphabet, start, SYMBOLS, plan.recipe)
             depth = [_mean(losses[entry.key], chosen.mask(edges)) for edges in BINS]
             own = {"copied_bits": _mean(losses[entry.key], copied), "depth": depth, "sample": written}
             rows.append(_row(entry, runs[entry.key]) | own)
@@ -188,43 +142,35 @@ def _row(entry: Entry, run: Run) -> dict[str, Any]:
     }
 
 
-def _about(plan: Plan, runs: Runs) -> dict[str, Any]:
-    corpus, recipe = plan.text.corpus, plan.text.recipe
+def _about(plan: Plan, runs: dict[str, Run]) -> dict[str, Any]:
+    corpus, recipe = plan.corpus, plan.recipe
+    name = Path(corpus.name).name
     return {
-        "corpus": Path(corpus.name).name,
-        "symbols": corpus.vocab_size,
-        "characters": len(corpus),
-        "sha256": corpus.sha256,
-        "steps": plan.text.steps,
-        "batch": recipe.batch_size,
-        "length": recipe.length,
-        "lr": recipe.lr,
-        "seed": recipe.seed,
-        "seconds": sum(run.epochs[-1]["cumulative_s"] for some in runs.values() for run in some.values()),
+        "corpus": name,
+        "steps": plan.steps,
+        "seconds": sum(run.epochs[-1]["cumulative_s"] for run in runs.values()),
         "folder": str(plan.folder),
-        "date": datetime.date.today().isoformat(),
-        "fsn": fsn.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
         "temperature": TEMPERATURE,
+        "facts": f"{name}: {len(corpus):,} characters, {corpus.vocab_size} symbols, sha256 {corpus.sha256[:12]}. "
+        f"{plan.steps:,} steps of {recipe.batch_size} windows of {recipe.length} characters, AdamW {recipe.lr:g}, "
+        f"seed {recipe.seed}. fsn {__version__}, PyTorch {torch.__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}, {datetime.date.today().isoformat()}.",
     }
 
 
 # -- something repeated --------------------------------------------------------------------------------------
 
 
-def snippet(models: Models, alphabet: Alphabet, text: str, maps: bool = True) -> dict[str, Any]:
+def snippet(models: Models, alphabet: Alphabet, text: str) -> dict[str, Any]:
     """A text and the same again, through every model: what each character costs, where attention goes."""
     tokens, period = alphabet.encode(2 * text).long(), len(text)
     shown = {}
     for key, model in models.items():
         seen = look(model, tokens[None], period, key)
         shown[key] = _bits(seen, period) | {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
-        if maps:
-            with evaluating(model), fsn.record(model, "layers.*.attention") as points:
-                model(tokens[None])
-            shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
+        with evaluating(model), record(model, "layers.*.attention") as points:
+            model(tokens[None])
+        shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
     return {"text": 2 * text, "period": period, "models": shown}
 
 
@@ -247,7 +193,6 @@ SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 FULL_PROMPT = "The Roman Empire "
 FULL_SYMBOLS = 320
 EPOCHS = 30
-FULL_SIZE = {"fsn": "FSN", "kuramoto": "Kuramoto", "transformer": "transformer"}
 
 
 def full_size(results: Path) -> dict[str, Any] | None:
@@ -256,15 +201,15 @@ def full_size(results: Path) -> dict[str, Any] | None:
     Nothing is trained. The curves are read from the runs' metrics; a repeated sentence goes through the trained
     models, and through the FSN once more without the field that should do the copying.
     """
-    found = {key: run for key in FULL_SIZE if (run := finished(results, f"{key}-1m"))}
+    found = {key: run for key in MODELS if (run := finished(results, f"{key}-1m"))}
     if not {"fsn", "transformer"} <= found.keys():
         return None
     ours = found["fsn"]
     models = {key: run.load_model("best") for key, run in found.items()}
     (crossing,) = time_to_target([ours], [found["transformer"]], EPOCHS, steady=True).against_mean
-    shown = snippet(models, ours.alphabet, SENTENCE, maps=False)
+    shown = snippet(models, ours.alphabet, SENTENCE)
     with without_field(models["fsn"], "successor", ours.model_config.layers - 1):
-        cut = snippet({"cut": models["fsn"]}, ours.alphabet, SENTENCE, maps=False)
+        cut = snippet({"cut": models["fsn"]}, ours.alphabet, SENTENCE)
     shown["models"] |= cut["models"]
     return {
         "models": [_curve(key, run) for key, run in found.items()],
@@ -293,7 +238,7 @@ def _curve(key: str, run: Run) -> dict[str, Any]:
     losses = curve.loss.tolist()
     return {
         "key": key,
-        "name": FULL_SIZE[key],
+        "name": MODELS[key][0],
         "bits": losses[-1],
         "curve": [
             [round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds.tolist(), losses, strict=True)

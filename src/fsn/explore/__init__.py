@@ -1,4 +1,4 @@
 """``fsn explore``: a page on this computer that shows two models at work on what one types.
 
-:mod:`reading` looks into the models, :mod:`server` answers the page's questions, ``page.*`` is the page itself.
+:mod:`explorer` looks into the models, :mod:`server` answers the page's questions, ``page.*`` is the page itself.
 """

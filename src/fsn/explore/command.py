@@ -46,7 +46,7 @@ def explore(
     except ImportError as error:
         raise UserError(f"this needs FastAPI and uvicorn ({error}): pip install 'fsn[explore]'") from None
     from ..pretrained import load
-    from .reading import Explorer, meaning
+    from .explorer import Explorer, meaning
 
     listening = listen(port)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Request
@@ -9,13 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import UserError
 from ..report.html import asset, page
-from .reading import Explorer
+from .explorer import Explorer
 
-LARGEST = 64_000
+LARGEST_BODY = 64_000
 """Bytes of a question; the longest text a model reads is far below."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
@@ -28,14 +28,14 @@ HEADERS = {
 }
 
 
-class Cut(BaseModel):
+class CutField(BaseModel):
     layer: Annotated[int, Field(ge=0, lt=1000)]
     field: Literal["present", "successor"]
 
 
 class Question(BaseModel):
     text: str
-    cuts: Annotated[list[Cut], Field(max_length=200)] = []
+    cuts: Annotated[list[CutField], Field(max_length=200)] = []
 
     def pairs(self) -> list[tuple[int, str]]:
         return [(cut.layer, cut.field) for cut in self.cuts]
@@ -45,68 +45,20 @@ class Look(Question):
     at: Annotated[int, Field(ge=0, lt=1_000_000)]
 
 
-class Guard:
-    """Lets through what comes from the page itself: the right host, no other origin, a body of bounded size."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = refuse(headers)
-        if refusal is None:
-            body, refusal = await read_body(receive)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-        sent = False
-
-        async def again() -> Message:
-            nonlocal sent
-            if sent:
-                return await receive()
-            sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    *((name.encode(), value.encode()) for name, value in HEADERS.items()),
-                ]
-            await send(message)
-
-        await self.app(scope, again, with_headers)
-
-
-def refuse(headers: dict[str, str]) -> JSONResponse | None:
-    """The answer to a request that does not come from the page: another name for this computer, or another page."""
+def refuse(request: Request) -> JSONResponse | None:
+    """The answer to what does not come from the page itself: another name for this computer, another page, or a body
+    that is too large or does not say its size."""
+    headers = request.headers
     host = headers.get("host", "")
     name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.split(":")[0]
     if name not in LOOPBACK:
         return sentence("this page is served to this computer only; open it as http://127.0.0.1", 403)
-    origin = headers.get("origin")
-    if origin is not None and origin != f"http://{host}":
+    if headers.get("origin", f"http://{host}") != f"http://{host}":
         return sentence("questions are answered to the page itself only, not to other pages", 403)
+    size = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not size.isdecimal() or int(size) > LARGEST_BODY:
+        return sentence("this text is too long: the models read a few hundred symbols; shorten it", 413)
     return None
-
-
-async def read_body(receive: Receive) -> tuple[bytes, JSONResponse | None]:
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return body, sentence("the request ended early", 400)
-        body += message.get("body", b"")
-        if len(body) > LARGEST:
-            return b"", sentence(
-                "this text is too long: the models read a few hundred symbols; shorten it", 413
-            )
-        if not message.get("more_body"):
-            return body, None
 
 
 def sentence(text: str, status: int) -> JSONResponse:
@@ -116,8 +68,13 @@ def sentence(text: str, status: int) -> JSONResponse:
 def make_app(explorer: Explorer) -> FastAPI:
     """The page at /, and what it asks: /read for a text, /look for one of its symbols."""
     app = FastAPI(title="fsn explore", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard)
     html = render(explorer.about())
+
+    @app.middleware("http")
+    async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = refuse(request) or await answer(request)
+        response.headers.update(HEADERS)
+        return response
 
     @app.get("/", response_class=HTMLResponse)
     def index() -> str:

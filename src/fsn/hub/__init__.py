@@ -13,9 +13,8 @@ try:
 except ImportError as error:
     raise UserError(f"this needs transformers ({error}): pip install 'fsn[hub]'") from None
 
-from .export import export_run
+from .export import export_run, make_tokenizer
 from .model import FSNForCausalLM, HubCache, HubConfig
-from .tokenizer import make_tokenizer
 
 transformers.AutoConfig.register("fsn", HubConfig, exist_ok=True)
 transformers.AutoModelForCausalLM.register(HubConfig, FSNForCausalLM, exist_ok=True)

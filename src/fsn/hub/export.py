@@ -1,24 +1,25 @@
-"""A run folder as a folder that ``from_pretrained`` reads: weights, configuration, tokenizer, card."""
+"""``fsn export``: a run folder as one that ``from_pretrained`` reads: weights, configuration, tokenizer, card."""
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from transformers import GenerationConfig
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.utils import logging
 
-from ..data import Alphabet
+from ..data import Alphabet, Encoding, Subwords
 from ..errors import UserError
 from ..io import writing
 from ..models import config_to_dict
 from ..models.generate import first_token
+from ..progress import say
 from ..train import Run, find_run, load_run
+from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
-from .tokenizer import make_tokenizer
 
 CARD = """---
 library_name: transformers
@@ -49,6 +50,30 @@ print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
 """
 
 
+def export(run: Path, out: Path, /, *, which: Literal["best", "last"] = "best") -> None:
+    """Write a trained run as a model for Hugging Face tools: weights, configuration, tokenizer, card.
+
+    For example:
+      fsn export runs/fsn-seed0 hub/fsn-seed0
+
+    and then, in Python, `import fsn.hub` and
+    `transformers.pipeline("text-generation", "hub/fsn-seed0")("The city of ")`.
+
+    Args:
+        run: The run folder.
+        out: The folder to write, which must not hold anything yet.
+        which: The weights of the best epoch, or the last ones saved.
+    """
+    odd = untested("CPU", ["transformers"])
+    if odd:
+        say(odd)
+    logging.disable_progress_bar()  # transformers' own, which would stay on the screen
+    written = export_run(run, out, which)
+    print(f"exported: {written}")
+    for file in sorted(written.iterdir()):
+        print(f"  {file.name}  {file.stat().st_size:,} bytes")
+
+
 def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best") -> Path:
     """Write a run's weights to ``out`` in the form of transformers; nothing is left there if that fails."""
     run = load_run(find_run(folder))
@@ -75,8 +100,7 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
             made = Path(scratch) / "model"
-            with quiet():
-                model.save_pretrained(made)
+            model.save_pretrained(made)
             tokenizer.save_pretrained(made)
             (made / "README.md").write_text(card(run, which, model.model.parameter_count()))
             for file in made.iterdir():
@@ -87,28 +111,16 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     return out
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Without the library's progress bars, which stay on the screen."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     """The model card, from what the run folder says."""
-    best = run.best
+    best = run.best if which == "best" else None
     bits, steps = "not measured", run.step
-    if which == "best" and best is not None:
+    if best is not None:
         bits, steps = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}", best["step"]
+        if "valid_bits_per_byte" in best:
+            bits += f", {best['valid_bits_per_byte']:.4f} bits per byte"
     config, n = run.config, len(run.encoding)
     character = isinstance(run.encoding, Alphabet)
-    if which == "best" and best is not None and "valid_bits_per_byte" in best:
-        bits += f", {best['valid_bits_per_byte']:.4f} bits per byte"
     return CARD.format(
         level="character" if character else "subword",
         name=run.name,
@@ -123,3 +135,66 @@ def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
         device=run.environment.get("device") or "unknown",
         commit=str(run.environment.get("commit") or "unknown")[:7],
     )
+
+
+# -- the tokenizer --------------------------------------------------------------------------------------------
+
+PADDING = "<pad>"
+UNKNOWN = "<unk>"
+END = "<|endoftext|>"
+"""Begins and ends a text. The model reads it as a line break; it is a token of its own here because tokens of this kind
+are left out when text is decoded, which must not happen to line breaks."""
+
+
+def make_tokenizer(encoding: Encoding, window: int = 256) -> PreTrainedTokenizerFast:
+    """What a run's tokens mean, for transformers. Padding is on the left, where generation needs it."""
+    if isinstance(encoding, Alphabet):
+        inner, padding, end = _from_alphabet(encoding)
+    elif isinstance(encoding, Subwords):
+        inner, padding, end = _from_subwords(encoding)
+    else:
+        raise UserError(
+            "the run was trained on tokens without a tokenizer; train it with --tokenizer to export it"
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token=padding,
+        bos_token=end,
+        eos_token=end,
+        unk_token=UNKNOWN if isinstance(encoding, Alphabet) else None,
+        padding_side="left",
+        split_special_tokens=True,  # a text may hold the letters "<pad>"
+        model_max_length=window - 1,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _from_subwords(encoding: Subwords) -> tuple[Tokenizer, str, str]:
+    """The run's own tokenizer; its end of a document begins and ends texts. Behind its tokens comes one for padding,
+    which the model does not have: padding is masked."""
+    inner = Tokenizer.from_str(encoding.tokenizer.to_str())
+    if inner.id_to_token(encoding.end) is None:
+        inner.add_special_tokens([AddedToken(END, special=True)])
+    padding = PADDING
+    while inner.token_to_id(padding) is not None:
+        padding = f"<{padding}>"
+    inner.add_special_tokens([AddedToken(padding, special=True)])
+    end = inner.id_to_token(encoding.end)
+    if end is None or inner.token_to_id(padding) != len(encoding):
+        raise UserError("the numbers of the run's tokenizer have gaps; transformers cannot hold it")
+    return inner, padding, end
+
+
+def _from_alphabet(alphabet: Alphabet) -> tuple[Tokenizer, str, str]:
+    """The tokens of ``alphabet``, in its order; behind them padding, bytes it does not have, and the end of a text.
+
+    The model has none of the three: padding is masked, an unknown byte is refused, and the end of a text is read as a
+    line break.
+    """
+    letters = bytes_to_unicode()
+    vocabulary = {letters[value]: token for token, value in enumerate(alphabet.symbols)}
+    vocabulary |= {mark: len(alphabet) + place for place, mark in enumerate((PADDING, UNKNOWN, END))}
+    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    return inner, PADDING, END

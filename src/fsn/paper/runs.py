@@ -194,7 +194,7 @@ class Scale:
 
     def role_of(self, corpus: Mapping[str, Any]) -> str | None:
         """The role of a run's corpus, from the corpus section of its config."""
-        if corpus.get("sha256") == enwik8.HASHES["sha256"]:
+        if corpus.get("sha256") == enwik8.SHA256:
             return "text"
         return next((role for role, names in self.corpora.items() if corpus.get("name") in names), None)
 

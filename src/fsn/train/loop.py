@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-import fsn
-
-from .. import data
+from .. import __version__, data
 from ..checks import check
 from ..data import epoch_order
 from ..errors import UserError
@@ -110,7 +108,7 @@ def train(
             "recipe": recipe.to_dict(),
             "corpus": text.record(),
             **({} if source is None else {"begin_with": source.record}),
-            "fsn_version": fsn.__version__,
+            "fsn_version": __version__,
             "format": FORMAT,
         }
         end = text.document_end(recipe.separate_documents)

@@ -35,7 +35,6 @@ from torch import Tensor, nn
 from .. import data
 from ..checks import check
 from ..data import Alphabet, Corpus, Encoding, Reading
-from ..data.paths import reads
 from ..data.registry import folder_of
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
@@ -247,8 +246,8 @@ def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None
 
 def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
     """Stop if what is written to ``path`` would become part of the corpus it is made from."""
-    text = folder_of(corpus)
-    if text is not None and reads(text, path):
+    text = folder_of(corpus, path)
+    if text is not None:
         raise UserError(
             f"{path} lies in the corpus {text} and would become part of its text; "
             f"choose {option} outside of it"

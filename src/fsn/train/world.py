@@ -20,8 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import fsn
-
+from .. import __version__
 from ..checks import check
 from ..errors import UserError
 from ..models import Config, fused
@@ -258,7 +257,7 @@ def environment(world: World) -> dict[str, Any]:
             packages[name] = metadata.version(name)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "fsn": fsn.__version__,
+        "fsn": __version__,
         **commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -280,7 +279,7 @@ def commit() -> dict[str, Any]:
     told = os.environ.get("FSN_COMMIT")
     if told:
         return {"commit": told, "modified": None}
-    root = Path(fsn.__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
 
     def git(*words: str) -> str:
         return subprocess.run(

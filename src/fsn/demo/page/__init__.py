@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from string import Template
 from typing import Any
 
-from ...io import write_text_atomic
 from ...report import asset, escape, page, table
 
 SCRIPTS = ("toy.js", "results.js", "strips.js", "attention.js", "full_size.js")
@@ -26,21 +23,15 @@ def build_page(findings: dict[str, Any]) -> str:
         "table": results_table(findings),
         "example": str(len(EXAMPLE)),
         "example_text": escape(EXAMPLE),
-        "exercise_steps": f"{findings['exercise']['steps']:,}",
-        "layers": str(findings["kernels"]["text"]["layers"]),
-        "letters": str(findings["exercise"]["letters"]),
-        "k": str(len(findings["kernels"]["text"]["coordinates"][0][0])),
+        **recall_words(findings["recall"]),
+        "layers": str(findings["kernel"]["layers"]),
+        "k": str(len(findings["kernel"]["coordinates"][0][0])),
         "prompt": escape(findings["prompt"].strip() or "⏎"),
         "temperature": f"{about['temperature']:g}",
         "samples": "".join(sample_figure(model, findings["prompt"]) for model in models),
         "full_size": full_size_section(findings["full_size"]),
         "folder": escape(about["folder"]),
-        "facts": escape(
-            f"{about['corpus']}: {about['characters']:,} characters, {about['symbols']} symbols, "
-            f"sha256 {about['sha256'][:12]}. {about['steps']:,} steps of {about['batch']} windows of "
-            f"{about['length']} characters, AdamW {about['lr']:g}, seed {about['seed']}. fsn {about['fsn']}, "
-            f"PyTorch {about['torch']}, Python {about['python']}, {about['machine']}, {about['date']}."
-        ),
+        "facts": escape(about["facts"]),
     }
     return page(
         "Attention as frustrated synchronization: a demo",
@@ -52,8 +43,20 @@ def build_page(findings: dict[str, Any]) -> str:
     )
 
 
+def recall_words(recall: dict[str, Any]) -> dict[str, str]:
+    """What the section on recall says, from what was measured."""
+    shares = [f"{escape(model['name'])} {100 * model['accuracy']:.1f} %" for model in recall["models"]]
+    return {
+        "pairs": str(recall["pairs"]),
+        "recall_symbols": str(recall["symbols"]),
+        "recall_length": str(recall["length"]),
+        "recall_found": f"Right answers after {recall['steps']:,} steps: {', '.join(shares)}. To know it is one of "
+        f"the {recall['pairs']} values, and to guess which, gives {100 / recall['pairs']:.0f} %.",
+    }
+
+
 def full_size_section(found: dict[str, Any] | None) -> str:
-    """The models at full size, or nothing where there are none."""
+    """The models at full size and where they look, or nothing where there are none."""
     if found is None:
         return ""
     crossing = found["crossing"]
@@ -69,12 +72,6 @@ def full_size_section(found: dict[str, Any] | None) -> str:
         else "Epochs that shared the GPU with other work count as a run's median epoch.",
     }
     return Template(asset(__package__, "full_size.html")).substitute(told)
-
-
-def write_page(findings: dict[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write the page in one step and return where it is."""
-    write_text_atomic(path, build_page(findings))
-    return Path(path)
 
 
 def results_table(findings: dict[str, Any]) -> str:

@@ -1,37 +1,17 @@
-// The same thing, twice: what each character costs, and where attention goes.
+// A sentence, twice, through the models at full size: where attention goes.
 (() => {
-  const { snippets, models, about } = reportData;
+  const full = reportData.full_size;
+  if (!full) return;
+  const { snippet, models } = full, { text, period } = snippet, T = text.length;
   const FRAMED = 0.08; // a successor is framed from this much attention on
   const escape = Charts.escapeText, $ = (id) => document.getElementById(id);
   const { glyph } = Strips, named = (c) => (c === " " ? "␣" : glyph(c));
   const title = (key) => models.find((m) => m.key === key).name, percent = (v) => `${Math.round(100 * v)} %`;
-  const notes = {
-    exercise: "Twenty letters, then the same again, through the single layers of the exercise.",
-    text: "A line with two words that no library has, through the models of the text.",
-  };
-
-  const state = { act: "exercise", key: "fsn", layer: 0, at: 0 };
   const layer = $("attention-layer"), at = $("attention-at"), canvas = $("attention-map");
-  let snippet, text, period, T, letters, matrices;
-
-  const choose = Charts.choice;
-  choose($("attention-act"), [["exercise", "letters"], ["text", about.corpus]], state.act, (act) => { state.act = act; open(); });
-  choose($("attention-model"), models.map((m) => [m.key, m.name]), state.key, (key) => { state.key = key; state.layer = bestLayer(state.key); draw(); });
-
-  function open() {
-    snippet = snippets[state.act];
-    ({ text, period } = snippet);
-    T = text.length;
-    matrices = Object.fromEntries(Object.entries(snippet.models).map(([key, s]) => [key, s.maps.map((bytes) => Float32Array.from(atob(bytes), (c) => (c.charCodeAt(0) / 255) ** 2))]));
-    state.layer = bestLayer(state.key);
-    state.at = Math.min(T - 2, period + Math.floor(period * 0.4));
-    at.max = T - 2;
-    strips();
-    shares();
-    $("attention-text").innerHTML = [...text].map((c, i) => `<i data-i="${i}">${escape(glyph(c))}</i>${i === period - 1 || (c === "\n" && i < T - 1) ? "<br>" : ""}`).join("");
-    letters = [...$("attention-text").querySelectorAll("i")];
-    draw();
-  }
+  const matrices = Object.fromEntries(models.map(({ key }) => [key, snippet.models[key].maps.map((bytes) => Float32Array.from(atob(bytes), (c) => (c.charCodeAt(0) / 255) ** 2))]));
+  at.max = T - 2;
+  $("attention-text").innerHTML = [...text].map((c, i) => `<i data-i="${i}">${escape(glyph(c))}</i>${i === period - 1 ? "<br>" : ""}`).join("");
+  const letters = [...$("attention-text").querySelectorAll("i")];
 
   // Attention of a layer to the same place the first time (0) or the place after it (1).
   const looks = (key, i, offset) => snippet.models[key].looks[i][snippet.models[key].offsets.indexOf(offset)];
@@ -41,22 +21,8 @@
     return found.indexOf(Math.max(...found));
   }
 
-  function strips() {
-    $("strips-note").textContent = notes[state.act];
-    Strips.draw($("strips"), snippet, Object.keys(snippet.models).map((key) => [key, title(key), `var(--${key})`]));
-  }
-
-  // How much attention lies where a copy needs it, over the whole repetition: each model's best layer.
-  function shares() {
-    const row = (name, place, after) => `<tr><th scope="row">${name}</th><td>${percent(place)}</td><td>${percent(after)}</td></tr>`;
-    const rows = models.map((m) => {
-      const i = bestLayer(m.key), many = snippet.models[m.key].looks.length > 1;
-      return row(`<i class="key" style="--shade:var(--${m.key})"></i>${escape(m.name)}${many ? `, layer ${i + 1}` : ""}`, looks(m.key, i, 0), looks(m.key, i, 1));
-    });
-    let even = 0;
-    for (let t = period; t < T - 1; t++) even += 1 / (t + 1) / (T - 1 - period);
-    $("attention-shares").innerHTML = `<thead><tr><th></th><th scope="col">same place</th><th scope="col">one past it</th></tr></thead><tbody>${rows.join("")}${row("even attention", even, even)}</tbody>`;
-  }
+  const state = { key: "fsn", layer: bestLayer("fsn"), at: Math.min(T - 2, period + Math.floor(period * 0.4)) };
+  Charts.choice($("attention-model"), models.map((m) => [m.key, m.name]), state.key, (key) => { state.key = key; state.layer = bestLayer(key); draw(); });
 
   function draw() {
     const weights = matrices[state.key][state.layer], row = weights.subarray(state.at * T, state.at * T + T);
@@ -124,5 +90,5 @@
     const place = canvas.getBoundingClientRect();
     move(Math.floor(((event.clientY - place.top) / place.height) * T));
   };
-  open();
+  draw();
 })();

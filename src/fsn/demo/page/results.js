@@ -1,21 +1,16 @@
-// Loss curves, the exercise's bars, loss by copy depth, coupling functions.
+// Right answers of single layers, loss curves, loss by copy depth, coupling functions.
 (() => {
-  const { exercise, models, depth, margins } = reportData, shade = (key) => `var(--${key})`;
+  const { recall, models, depth, margins } = reportData, shade = (key) => `var(--${key})`;
 
-  // -- the exercise
-  Charts.line(document.getElementById("exercise-curves"), {
-    title: "Loss while training on letters", height: 300,
+  // -- recall
+  Charts.line(document.getElementById("recall-curves"), {
+    title: "Right answers while training", height: 300,
     series: [
-      ...exercise.models.map((m) => ({ name: m.name, color: shade(m.key), width: 2.4, points: m.train })),
-      { name: "guessing", color: "var(--faint)", width: 1.4, dash: "5 4", hover: false, points: [[0, exercise.guess], [exercise.steps, exercise.guess]] },
+      ...recall.models.map((m) => ({ name: m.name, color: m.key.endsWith("kvshift") ? "#c8a21f" : shade(m.key), width: 2.4, points: m.curve.map(([step, share]) => [step, 100 * share]) })),
+      { name: "one of the values", color: "var(--faint)", width: 1.4, dash: "2 4", hover: false, points: [[0, 100 / recall.pairs], [recall.steps, 100 / recall.pairs]] },
     ],
     x: { label: "steps", min: 0, format: (v) => `step ${Charts.number(v, 0)}` },
-    y: { label: "bits per letter", min: 2, max: 5.2, digits: 2 },
-  });
-  Charts.bars(document.getElementById("exercise-bars"), {
-    title: "Bits per letter after training", height: 300, groups: ["new letters", "copied letters"],
-    series: exercise.models.map((m) => ({ name: m.name, color: shade(m.key), values: [m.new_bits, m.copied_bits], label: true })),
-    rules: [exercise.guess], y: { label: "bits per letter", zero: true, digits: 2 },
+    y: { label: "right answers, %", min: 0, max: 100, digits: 1 },
   });
 
   // -- the text
@@ -60,7 +55,5 @@
     };
   }
 
-  // -- the trained kernels
-  const { kernels, about: { corpus } } = reportData;
-  Kernel.draw(document.getElementById("coupling"), [[corpus, kernels.text], ["letters", kernels.exercise]]);
+  Kernel.draw(document.getElementById("coupling"), reportData.kernel);
 })();

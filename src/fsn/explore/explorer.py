@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Alphabet, Encoding
+from ..data import Alphabet, Encoding, Windows
 from ..errors import UserError
-from ..measure.copy_depth import CAP
+from ..measure.copy_depth import CAP, longest_matches
 from ..measure.coupling import FIELDS, coupling_function, kernels_of, read_kernel
 from ..measure.lesions import coefficients_of, without_field
 from ..measure.losses import NATS_PER_BIT, evaluating
@@ -34,7 +34,7 @@ Cut = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Pass:
+class Walk:
     """One model's way through a text of n symbols: position 0 is the line break before it, position i symbol i."""
 
     log_probabilities: Tensor
@@ -63,7 +63,7 @@ class Explorer:
             )
         self.longest = min(model.window for model in self.models.values()) - 1
         self._lock = threading.Lock()
-        self._last: tuple[Any, dict[str, Pass]] = (None, {})
+        self._last: tuple[Any, dict[str, Walk]] = (None, {})
 
     # -- what is asked -------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Explorer:
                 stack.enter_context(without_field(self.model, field, layer))
             yield
 
-    def _passes(self, text: str, cuts: Sequence[Cut]) -> tuple[Tensor, dict[str, Pass]]:
+    def _passes(self, text: str, cuts: Sequence[Cut]) -> tuple[Tensor, dict[str, Walk]]:
         """The text's tokens, and every model's way through them; the last answer is kept for the next question."""
         tokenizer = self.model.tokenizer
         assert tokenizer is not None
@@ -157,7 +157,7 @@ class Explorer:
                 self._last = (key, passes)
             return tokens, self._last[1]
 
-    def _losses(self, one: Pass, tokens: Tensor) -> dict[str, Any]:
+    def _losses(self, one: Walk, tokens: Tensor) -> dict[str, Any]:
         bits = -one.log_probabilities[:-1].gather(1, tokens[:, None])[:, 0]
         top = one.log_probabilities.topk(LIKELIEST)
         names = {token: self._labels(torch.tensor([token]))[0] for token in top.indices.unique().tolist()}
@@ -191,7 +191,7 @@ def meaning(model: LanguageModel) -> Any:
     return model.tokenizer.record(), model.tokenizer.files()
 
 
-def walk(model: LanguageModel, tokens: Tensor) -> Pass:
+def walk(model: LanguageModel, tokens: Tensor) -> Walk:
     """A model reads a line break and then the tokens (n,); everything the page shows is recorded."""
     assert model.tokenizer is not None
     device = next(model.parameters()).device
@@ -199,28 +199,20 @@ def walk(model: LanguageModel, tokens: Tensor) -> Pass:
     points = (*INSIDE, *INSIDE_PHASES) if isinstance(model, FSN) else INSIDE
     with evaluating(model), record(model, *points) as seen:
         logits = model(torch.cat((start, tokens))[None].to(device))
-    return Pass(
+    return Walk(
         logits[0].double().log_softmax(-1).cpu() / NATS_PER_BIT, {k: v.cpu() for k, v in seen.items()}
     )
 
 
 def copy_depth(tokens: Tensor) -> tuple[list[int], list[int]]:
-    """Copy depth of every symbol (n,), and the distance back to the place it could be copied from; 0 for none.
-
-    The rule of :func:`fsn.measure.copy_depth.longest_matches`, which is made for thousands of windows, for one.
-    """
-    text = tokens.numpy()
-    run = np.zeros(len(text), int)  # run[d]: how long text[t - d ...] and text[t ...] have been equal
-    depth, distance = [0] * len(text), [0] * len(text)
-    for t in range(1, len(text)):
-        run[1 : t + 1] = (run[1 : t + 1] + 1) * (text[t] == text[t - 1 :: -1])
-        lag = int(run[1 : t + 1].argmax()) + 1
-        if run[lag]:
-            depth[t], distance[t] = min(int(run[lag]) - 1, CAP), lag
-    return depth, distance
+    """Copy depth of every symbol (n,), and the distance back to the place it could be copied from; 0 for none."""
+    if len(tokens) < 2:
+        return [0], [0]
+    match, distance = longest_matches(Windows(tokens, len(tokens), len(tokens)))
+    return [0, *np.clip(match[0].astype(int) - 1, 0, CAP).tolist()], [0, *distance[0].tolist()]
 
 
-def pulls(model: FSN, one: Pass, at: int, target: int) -> dict[str, Any]:
+def pulls(model: FSN, one: Walk, at: int, target: int) -> dict[str, Any]:
     """How the phases of the position before symbol ``at`` moved from layer to layer, and what pulled them.
 
     The pull of the token at u is the part of the update that comes with A_tu: its size over all coordinates, for the
