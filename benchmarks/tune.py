@@ -42,6 +42,8 @@ from fsn.train.world import World, choose_device, environment, numerics
 NOISE = 0.007
 """A candidate must save more than this share of the time."""
 HEADS, WIDTH, TOKENS = 8, 64, 16 * 1024
+WIDTHS = (WIDTH, 17, 41)
+"""Of heads that a candidate must get right: a shape that fits one may reach beyond the rows of another."""
 MODEL = "fsn-score-1m"
 LAW = ops.CouplingLaw()
 
@@ -143,10 +145,10 @@ def wrong(change: Change | None, lengths: tuple[int, ...], device: torch.device)
             assert isinstance(config, FSNConfig)
             return model_check.disagreement(config, device, torch.bfloat16, 255, True)
         options = {"harmonics": LAW.harmonics, "frame": LAW.frame}
-        for length in lengths:
-            reason = layer_check.disagreement(WIDTH, options, device, torch.bfloat16, length, True)
+        for length, width in itertools.product(lengths, WIDTHS):
+            reason = layer_check.disagreement(width, options, device, torch.bfloat16, length, True)
             if reason:
-                return f"T = {length}: {reason}"
+                return f"T = {length}, {width} phases: {reason}"
     return None
 
 

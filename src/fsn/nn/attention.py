@@ -47,6 +47,7 @@ class FrustratedAttention(nn.Module):
         phases: bool = True,
         frame: str = "co-rotating",
         noise: float = 0.05,
+        noise_on: str = "imaginary",
         score_successor: bool = False,
         bounded: bool = True,
     ) -> None:
@@ -60,7 +61,7 @@ class FrustratedAttention(nn.Module):
         self.d_model, self.heads, self.dropout = d_model, heads, dropout
         self.k = d_model // heads
         self.law = ops.CouplingLaw(
-            harmonics, present, delay, phases, frame, noise, score_successor=score_successor
+            harmonics, present, delay, phases, frame, noise, noise_on, score_successor=score_successor
         )
         self.to_phases = nn.Linear(d_model, d_model, bias=False)
         self.gates = nn.ModuleList(Gates(self.k) for _ in range(heads))

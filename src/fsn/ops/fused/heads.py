@@ -7,6 +7,7 @@ head's numbers by dividing. A compiler sees one node with known shapes; the prod
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -122,11 +123,10 @@ def keeps_fields(size: Sizes, harmonics: int, dtype: torch.dtype) -> bool:
     return numbers * dtype.itemsize <= tiles.KEPT_ATTENTION
 
 
-def _law(w: Tensor, parts: list[bool], drift: int) -> CouplingLaw:
-    """What the passes over fields read of a law."""
-    return CouplingLaw(
-        w.shape[2], parts[0], parts[2], parts[1] or parts[3], "rest" if drift == 1 else "co-rotating"
-    )
+@functools.cache
+def _law(harmonics: int, present: bool, delay: bool, phases: bool, drift: int) -> CouplingLaw:
+    """What the passes over fields read of a law; made once, because to check its fields takes longer than a launch."""
+    return CouplingLaw(harmonics, present, delay, phases, "rest" if drift == 1 else "co-rotating")
 
 
 def _constant(w: Tensor, drift: int) -> Tensor:
@@ -154,7 +154,11 @@ def attention_half(
     from .scores import attention_chunks
     from .update import gated_update_kernel
 
-    size, dtype, law = Sizes.of(theta, w), raw.dtype, _law(w, parts, drift)
+    size, dtype, law = (
+        Sizes.of(theta, w),
+        raw.dtype,
+        _law(w.shape[2], parts[0], parts[2], parts[1] or parts[3], drift),
+    )
     batch, length, tp, kp, _ = size
     theta, raw, mode = theta.contiguous().view(-1, kp), raw.contiguous(), math_mode(dtype)
     field = coupling_fields(theta, w, length, law, dtype)
@@ -208,7 +212,12 @@ def attention_half_backward(
     from .scores import attention_chunks
     from .update import coupling_update_backward_kernel
 
-    size, dtype, law, shape = Sizes.of(theta, w), raw.dtype, _law(w, parts, drift), theta.shape
+    size, dtype, law, shape = (
+        Sizes.of(theta, w),
+        raw.dtype,
+        _law(w.shape[2], parts[0], parts[2], parts[1] or parts[3], drift),
+        theta.shape,
+    )
     batch, length, tp, kp, heads = size
     n, mode, f32, scored = law.harmonics, math_mode(dtype), torch.float32, score is not None
     theta, raw, dout = theta.contiguous().view(-1, kp), raw.contiguous(), dout.contiguous()
