@@ -119,7 +119,7 @@ def hasten() -> None:
     - Every operation on integers is repeated with 64 bits, and whether the two agree is thrown away (the
       interpreter's ``device_assert`` is off).
     - Every result works out the number and the names of its axes, each a ``constexpr``: blocks of one shape share them.
-    - Blocks of one shape are compared axis by axis before they are added.
+    - Blocks of one shape are compared axis by axis before they are added, and the type of the sum is found anew.
     """
     import dataclasses
 
@@ -165,9 +165,23 @@ def hasten() -> None:
 
     def broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
         left, right = lhs.type, rhs.type
-        if left.is_block() and right.is_block() and left.shape is right.shape:
+        if left.is_block() == right.is_block() and (not left.is_block() or left.shape is right.shape):
             return lhs, rhs
         return plain_broadcast(self, lhs, rhs)
+
+    plain_cast, plain_common = TritonSemantic.cast, TritonSemantic.computation_type_impl
+    commons: dict[tuple[Any, ...], Any] = {}
+
+    def cast(self: Any, input: Any, dst_ty: Any, *rounding: Any, **more: Any) -> Any:
+        if input.type.scalar is dst_ty.scalar:
+            return input
+        return plain_cast(self, input, dst_ty, *rounding, **more)
+
+    def common(self: Any, a: Any, a_is_scalar: bool, b: Any, b_is_scalar: bool, divides: bool) -> Any:
+        key = a.name, a_is_scalar, b.name, b_is_scalar, divides
+        if key not in commons:
+            commons[key] = plain_common(self, a, a_is_scalar, b, b_is_scalar, divides)
+        return commons[key]
 
     plain_unwrap = tl._unwrap_if_constexpr
     as_it_is = (int, float, bool, str, type(None), tl.tensor, tl.dtype)
@@ -200,6 +214,7 @@ def hasten() -> None:
     tl.block_type.to_ir = lambda self, builder: self  # what get_block_ty makes is one of these again
     tl.tensor.__init__ = tensor
     TritonSemantic.broadcast_impl_value = broadcast
+    TritonSemantic.cast, TritonSemantic.computation_type_impl = cast, common
     tl._unwrap_if_constexpr = unwrap
     interpreter._get_np_dtype = dtype
 
