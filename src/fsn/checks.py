@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,7 @@ def check_types(config: Any, what: str = "") -> None:
             )
 
 
+@functools.cache  # reading them takes longer than the check, and a reproduction asks for thousands of recipes
 def _hints(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
+import runpy
 import shlex
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,30 +20,31 @@ EXAMPLES = ROOT / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
-def printed(name: str, folder: Path, *words: str) -> str:
-    """What an example prints, started from another folder."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *words],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+@pytest.fixture
+def printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What an example prints, run as a script from another folder (in this process, which has PyTorch already)."""
+
+    def run(name: str, *words: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name), *words])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_intervention(tmp_path: Path) -> None:
-    said = printed("intervention.py", tmp_path)
+def test_intervention(printed: Callable[..., str]) -> None:
+    said = printed("intervention.py")
     whole, unseeing, unfrustrated, _ = (float(x) for x in re.findall(r"(\d\.\d\d)$", said, re.MULTILINE))
     assert whole < 1.2 and unseeing > whole + 1.5 and unfrustrated > whole + 1.5
 
 
-def test_fine_tuning(tmp_path: Path) -> None:
+def test_fine_tuning(tmp_path: Path, printed: Callable[..., str]) -> None:
     import fsn
 
-    said = printed("fine_tuning.py", tmp_path, "--steps", "3", "--out", "tuned.safetensors")
+    said = printed("fine_tuning.py", "--steps", "3", "--out", "tuned.safetensors")
     before, after = (float(x) for x in re.findall(r"(\d\.\d{3}) bits", said))
     assert after < before - 0.02
     from safetensors.torch import load_model
@@ -52,15 +53,15 @@ def test_fine_tuning(tmp_path: Path) -> None:
     assert load_model(model, tmp_path / "tuned.safetensors") == (set(), [])
 
 
-def test_own_text(tmp_path: Path) -> None:
-    said = printed("own_text.py", tmp_path, "--steps", "2")
+def test_own_text(tmp_path: Path, printed: Callable[..., str]) -> None:
+    said = printed("own_text.py", "--steps", "2")
     assert "bits per symbol" in said and "\nThe " in said
     assert not list(tmp_path.iterdir())  # nothing is left behind
 
 
-def test_subwords(tmp_path: Path) -> None:
+def test_subwords(tmp_path: Path, printed: Callable[..., str]) -> None:
     pytest.importorskip("tokenizers")
-    said = printed("subwords.py", tmp_path, "--steps", "2")
+    said = printed("subwords.py", "--steps", "2")
     assert re.search(r"byte pairs: 1000 tokens, [\d.]+ bits per token, [\d.]+ bits per byte\n\nThe", said)
     assert not list(tmp_path.iterdir())
 

@@ -269,7 +269,7 @@ def without(rule: str | None) -> Iterator[None]:
 def races(
     family: str,
     dtype: str = "float32",
-    T: int = 12,
+    T: int = 5,
     trainer: bool = True,
     chunk: int | None = None,
     kept: int | None = None,

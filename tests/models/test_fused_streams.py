@@ -16,7 +16,7 @@ STREAMS = "tests.models.fused_streams"
 @pytest.mark.parametrize(
     "case",
     [
-        {"family": "fsn", "layers": 3},
+        {"family": "fsn"},
         {"family": "fsn", "layers": 3, "kept": 0},
         {"family": "fsn", "dtype": "bfloat16"},
         {"family": "fsn", "T": 70, "chunk": 64},

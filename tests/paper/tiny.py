@@ -46,7 +46,7 @@ class TinyScale(Scale):
     }
     """Phases of the FSN and width of the transformer."""
     LAYERS = 2
-    TRAIN, VALID = 4_800, 96_000
+    TRAIN, VALID = 2_400, 96_000
     """Symbols of the training and validation parts."""
 
     def seeds(self, need: Need) -> tuple[int, ...]:
@@ -63,6 +63,7 @@ class TinyScale(Scale):
         size = {"width": width} if need.family.startswith("transformer") else {"k": k}
         return {**size, "layers": self.LAYERS, **dict(need.overrides)}
 
+    @functools.cache  # noqa: B019 (there is one object of this class)
     def recipe(self, need: Need, seed: int) -> Recipe:
         return Recipe(
             lr=4e-3,

@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 import yaml
 
+from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.paper import runs as needs
@@ -20,7 +21,7 @@ from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep
 from tests.paper.tiny import TINY
-from tests.train.tiny import MODELS, call, corpus, lines, recipe, text, timeless, unsigned
+from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless, unsigned
 
 MODEL = MODELS["fsn-1m"]
 
@@ -144,7 +145,9 @@ def test_another_beginning_is_another_run(tmp_path: Path, source: Run) -> None:
         go(tmp_path / "run", source, max_steps=3, begin_with=other.folder)
 
 
-def test_another_text_is_read_in_the_symbols_of_the_weights(tmp_path: Path, source: Run) -> None:
+def test_another_text_is_read_in_the_symbols_of_the_weights(
+    tmp_path: Path, source: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A text without some of the letters would number the others anew."""
     raw = text(seed=1).replace(b"w", b"").replace(b"phase", b"")
     fewer = Corpus.from_bytes("fewer", raw)
@@ -167,9 +170,10 @@ def test_another_text_is_read_in_the_symbols_of_the_weights(tmp_path: Path, sour
     )
     assert its.train.dtype == torch.uint8 and its.sha256 == fewer.sha256
     assert run.epochs[0]["valid_bits"] < source.epochs[0]["valid_bits"], "the words are those it knows"
-    found = call("eval", run.folder)
-    assert found.returncode == 0, found.stderr
-    assert f"{run.epochs[0]['valid_bits']:.4f} bits" in found.stdout, "measured in the same tokens"
+    capsys.readouterr()
+    main(["eval", str(run.folder)])
+    said = capsys.readouterr().out
+    assert f"{run.epochs[0]['valid_bits']:.4f} bits" in said, "measured in the same tokens"
 
 
 @pytest.mark.parametrize(
@@ -250,9 +254,6 @@ def test_a_sweep_passes_it_on(tmp_path: Path, source: Run) -> None:
         "--max-steps",
         "2",
     ]
-    found = call(
-        "train", "fsn-1m", "--corpus", tmp_path / "text.txt", "--out", tmp_path / "out",
-        *flags, "--begin-with", source.folder, "--model", *fields,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr
+    places = ["--corpus", str(tmp_path / "text.txt"), "--out", str(tmp_path / "out")]
+    main(["train", "fsn-1m", *places, *flags, "--begin-with", str(source.folder), "--model", *fields])
     assert load_run(tmp_path / "out").config["begin_with"]["run"] == "source"

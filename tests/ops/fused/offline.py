@@ -1,9 +1,10 @@
 """Compile every kernel of a training step for a GPU that is not there, and print what each needs as JSON.
 
 Run as a script: it replaces the launch of kernels by their compilation for compute capability 9.0 and then
-runs one step of a model on the CPU. The numbers of that step mean nothing; its kernels are a real step's.
+runs one step of each model on the CPU. The numbers of that step mean nothing; its kernels are a real step's.
+A kernel that two models share is compiled once.
 
-    python -m tests.ops.fused.offline fsn-1m 255 bfloat16
+    python -m tests.ops.fused.offline fsn-1m:255:bfloat16 fsn-mf-1m:255:bfloat16
 """
 
 from __future__ import annotations
@@ -82,16 +83,23 @@ def usage(cubin: bytes) -> dict[str, int]:
     return {"registers": int(found[1]), "stack": int(found[2])}
 
 
-def main(name: str, length: int, dtype: str) -> None:
-    JITFunction.run = compile_instead
-    fused.available = lambda device: True
+def step(name: str, length: int, dtype: str) -> list[dict[str, Any]]:
+    """What the kernels of one step of a model need."""
+    compiled.clear()
     model = fsn.build(name, vocab_size=205, layers=1)
     tokens = torch.randint(205, (2, length))
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
         loss = model.loss(tokens, tokens)
     loss.mean().backward()
-    print(json.dumps(list(compiled.values())))
+    return list(compiled.values())
+
+
+def main(cases: list[str]) -> None:
+    JITFunction.run = compile_instead
+    fused.available = lambda device: True
+    steps = [(name, int(length), dtype) for name, length, dtype in (case.split(":") for case in cases)]
+    print(json.dumps([step(*one) for one in steps]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1:])

@@ -388,8 +388,3 @@ def dropout_masks(
     assert x.grad is not None
     masks = {"forward": new.detach(), "backward": x.grad[:, :k], "reference": reference}
     return {name: (mask != 0).int().flatten().tolist() for name, mask in masks.items()}
-
-
-FUNCTIONS: dict[str, Any] = {
-    f.__name__: f for f in (attention, residual, swiglu, mean_field, readout, embedding)
-}

@@ -6,11 +6,14 @@ sizes.
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import fsn.ops.fused
 from fsn.ops.fused import tiles
 from tests.ops.fused import interpreter as other
 
@@ -150,6 +153,18 @@ def test_the_grid_has_every_size_that_was_promised() -> None:
     assert max(s["T"] for s in sizes) > tiles.CHUNK
 
 
+def test_every_fused_function_is_compared() -> None:
+    """A file with an autograd function is one that parity.py compares, and each comparison has cases here."""
+    comparisons = ast.parse((Path(__file__).parent / "parity.py").read_text("utf-8"))
+    imported = {node.module for node in ast.walk(comparisons) if isinstance(node, ast.ImportFrom)}
+    folder = Path(fsn.ops.fused.__file__).parent
+    files = [file for file in folder.glob("*.py") if "(torch.autograd.Function)" in file.read_text("utf-8")]
+    assert files and {f"fsn.ops.fused.{file.stem}" for file in files} <= imported
+    functions = [node for node in comparisons.body if isinstance(node, ast.FunctionDef) and node.returns]
+    compare = {node.name for node in functions if node.returns and ast.unparse(node.returns) == "Errors"}
+    assert compare == {function for function, _ in SMALL} == {function for function, _ in LARGE}
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", LARGE, ids=name)
@@ -158,4 +173,4 @@ def test_on_a_gpu(case: tuple[str, Any], dtype: str) -> None:
 
     assert torch.get_float32_matmul_precision() == "highest"
     function, arguments = case
-    check(parity.FUNCTIONS[function](dtype=dtype, device="cuda", **arguments), dtype)
+    check(getattr(parity, function)(dtype=dtype, device="cuda", **arguments), dtype)
