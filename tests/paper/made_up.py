@@ -15,7 +15,7 @@ from fsn.data import enwik8
 from fsn.measure import store_losses, weights_hash
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
-from fsn.paper.runs import PAPER, Library, Need, Scale
+from fsn.paper.needs import PAPER, Library, Need, Scale
 
 CORPORA: dict[str, dict[str, Any]] = {
     "enwik8": {"name": "enwik8", "sha256": enwik8.SHA256, "symbols": bytes(range(205)).hex()},

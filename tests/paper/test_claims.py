@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fsn.paper import runs as needs
+from fsn.paper import needs
+from fsn.paper.needs import Need
 from fsn.paper.rows import FAILS, HOLDS, HOLDS_SO_FAR, NOT_RUN, Claim, Verdict, judge
-from fsn.paper.runs import Need
 from fsn.paper.sections import CLAIMS
 from tests.paper.made_up import bench_of, falling, write_losses, write_run
 from tests.paper.tiny import TINY
@@ -118,11 +118,8 @@ def test_an_advantage_that_is_not_there(tmp_path: Path) -> None:
 # -- the wrapper -------------------------------------------------------------------------------------------
 
 
-def test_a_claim_cites_macros_or_places(tmp_path: Path) -> None:
-    one = Claim("one", "Section 9", "Everything is fine.", (), lambda b: (True, "1"), "sfnThirty xfThirty")
-    assert [place[-1] for place in one.places] == ["sfnThirty", "xfThirty"]
-    place = ("early", "fsn@2")
-    assert Claim("two", "Section 9", "Fine.", (), lambda b: (True, "1"), (place,)).places == (place,)
+def test_a_claim_without_runs_is_judged(tmp_path: Path) -> None:
+    one = Claim("one", "Section 9", "Everything is fine.", (), lambda b: (True, "1"))
     assert judge(one, bench_of(tmp_path)) == Verdict(HOLDS, "1")
 
 

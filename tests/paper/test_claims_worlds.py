@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fsn.paper import runs as needs
+from fsn.paper import needs
 from fsn.paper.rows import FAILS, FAILS_SO_FAR, HOLDS, HOLDS_SO_FAR, NO_CASE, NOT_RUN, Claim, judge
 from fsn.paper.sections import CLAIMS
 from tests.paper.world import AGREEING, PRESENT, SUCCESSOR, World, by_bin, kernel, other
@@ -171,8 +171,8 @@ CONTRARY: dict[str, Change] = {
     "bound-is-essential": lambda w: w.shift(needs.NO_BOUND, -8.0),
     # Section 2.5 and Appendix B
     "step-three-to-four-times": lambda w: w.change(FSN, *THREE, speed=800e3),
-    "kernel-is-not-the-overhead": lambda w: w.change(needs.NO_KERNEL, speed=600e3),
-    "without-kernel-still-slower": lambda w: w.change(needs.NO_KERNEL, speed=1000e3),
+    "kernel-is-not-the-overhead": lambda w: w.change(needs.NO_HARMONICS, speed=600e3),
+    "without-kernel-still-slower": lambda w: w.change(needs.NO_HARMONICS, speed=1000e3),
     "slowdown-falls-at-4m": lambda w: w.change(FSN_4M, speed=50e3),
     "seeds-vary-under-two-percent": lambda w: w.change(FSN, 1, speed=250e3),
     "code-speed-like-text": lambda w: w.change(CODE, 0, speed=230e3),

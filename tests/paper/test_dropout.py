@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fsn.measure import Table
-from fsn.paper import runs as needs
+from fsn.paper import needs
 from fsn.paper.bench import BIN_NAMES
-from fsn.paper.runs import Need
+from fsn.paper.needs import Need
 from fsn.paper.sections import beyond, item_named
 from tests.paper.made_up import bench_of, write_losses, write_run
 from tests.paper.tiny import TINY
@@ -22,10 +22,10 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, TINY)
     shapes: dict[Need, Callable[[np.ndarray], np.ndarray]] = {
         needs.TRANSFORMER.seed(0): np.ones_like,
-        beyond.DROPOUT_FSN.without: lambda d: 1.0 - 0.1 * (d < 2),
-        beyond.DROPOUT_FSN.dropped: lambda d: 1.0 - 0.2 * (d >= 4),
-        beyond.DROPOUT_KURAMOTO.without: lambda d: 1.0 + 0.3 * (d >= 4),
-        beyond.DROPOUT_KURAMOTO.dropped: lambda d: 1.0 + 0.1 * (d >= 4),
+        beyond.DROPOUT_FSN[1]: lambda d: 1.0 - 0.1 * (d < 2),
+        beyond.DROPOUT_FSN[2]: lambda d: 1.0 - 0.2 * (d >= 4),
+        beyond.DROPOUT_KURAMOTO[1]: lambda d: 1.0 + 0.3 * (d >= 4),
+        beyond.DROPOUT_KURAMOTO[2]: lambda d: 1.0 + 0.1 * (d >= 4),
     }
     drawn: list[int] = []
     for need, shape in shapes.items():
@@ -59,7 +59,7 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pair", "mean", "least", "most"),
     [(beyond.DROPOUT_FSN, -0.0720, -0.0799, -0.0617), (beyond.DROPOUT_KURAMOTO, 0.0349, 0.0013, 0.0895)],
-    ids=lambda value: getattr(value, "figure", None),
+    ids=lambda value: value[-1] if isinstance(value, tuple) else None,
 )
 def test_the_papers_seeds_stand_beside_ours(
     pair: beyond.Pair, mean: float, least: float, most: float
@@ -67,7 +67,7 @@ def test_the_papers_seeds_stand_beside_ours(
     line = {"run": "ours", "tokens": 10, "margin": 0.5, "loss": 1.0}
     ours = Table((*line, "bin"), [line | {"bin": name} for name in BIN_NAMES])
     drawn = beyond.beside_the_paper(ours, pair)
-    paper = drawn.where(family=f"{pair.name} in the paper", bin="4–7").rows[0]
+    paper = drawn.where(family=f"{pair[0]} in the paper", bin="4–7").rows[0]
     assert (paper["seeds"], paper["min"], paper["max"]) == (3, least, most)
     assert paper["mean"] == pytest.approx(mean, abs=1e-4), "the seeds are those of the mean"
     assert len(drawn) == 12

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from fsn.measure import Table
-from fsn.paper import runs as needs
-from fsn.paper.bench import Bench
-from fsn.paper.kept import Text, store_text
+from fsn.paper import needs
+from fsn.paper.bench import Bench, Text, store_text
+from fsn.paper.needs import Library
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Result, Row, data_table, macro
-from fsn.paper.runs import Library
 from fsn.paper.sections import ITEMS, beyond, item_named, main
 from fsn.paper.writing import item_markdown, make_report, summary, write_item, write_report
 from tests.paper.made_up import bench_of, falling, write_run
@@ -188,7 +187,7 @@ def test_efficiency(tmp_path: Path) -> None:
     for seed in range(3):
         write_run(tmp_path, needs.FSN, [1.7], seed=seed, tokens_per_s=250e3, eval_tokens_per_s=1.1e6)
         write_run(tmp_path, needs.TRANSFORMER, [1.7], seed=seed, tokens_per_s=1000e3)
-    write_run(tmp_path, needs.NO_KERNEL, [1.7], tokens_per_s=300e3)
+    write_run(tmp_path, needs.NO_HARMONICS, [1.7], tokens_per_s=300e3)
     result = item_named("efficiency").compute(bench_of(tmp_path))
     assert row(result, "FSN").ours == pytest.approx(250) and row(result, "FSN").paper is not None
     assert row(result, "FSN, times slower than the transformer").ours == pytest.approx(4.0)

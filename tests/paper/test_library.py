@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fsn.paper import runs as needs
-from fsn.paper.runs import Library, Need, epochs_of, sweep_text
+from fsn.paper import needs
+from fsn.paper.needs import Library, Need, epochs_of, sweep_text
 from fsn.paper.sections import item_named, needs_of
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run

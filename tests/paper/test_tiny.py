@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fsn.paper.needs import FSN
 from fsn.paper.rows import FAILS, HOLDS, NO_CASE, NOT_RUN
-from fsn.paper.runs import FSN
 from fsn.paper.sections import CLAIMS, ITEMS, item_named, needs_of
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit

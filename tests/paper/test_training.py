@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fsn.cli import main
-from fsn.paper import runs as needs
+from fsn.paper import needs
 from fsn.paper.bench import Bench
-from fsn.paper.runs import Library, Need
+from fsn.paper.needs import Library, Need
 from fsn.paper.sections import item_named
 from fsn.train import load_run
 from fsn.train.sweep import Job

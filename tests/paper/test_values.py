@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fsn.errors import UserError
-from fsn.paper import runs as needs
+from fsn.paper import needs, rows
 from fsn.paper.bench import BIN_NAMES
-from fsn.paper.rows import EFFICIENCY, MACROS, cite, look_up, macro, source, stated, values
+from fsn.paper.rows import EFFICIENCY, MACROS, Cited, cite_mean, look_up, macro, values
 from fsn.paper.sections import CLAIMS, ITEMS
 from fsn.paper.sections.copy_depth import plain
 from tests.paper.made_up import bench_of
@@ -22,6 +22,70 @@ BY_OTHER_MEANS = {
     ("copy_depth_code", "reference"): "words; the need CODE_TRANSFORMER",
 }
 """Entries that are no number to compare, each with its reason."""
+
+
+IN_CLAIMS = {
+    "below-at-matched-epochs": "sfnThirty xfThirty sfnThirtyStd xfThirtyStd",
+    "below-converged": "sfnConverged sfnConvergedStd xfConverged",
+    "kuramoto-does-not-reach": "tanConverged",
+    "mean-field-within-0.019": "mfGapThirty",
+    "mean-field-in-range": "mfThirty mfThirtyStd mfGapThirty sfnMfGap",
+    "indistinguishable-without-phases": "nophaseThirty nophaseThirtyStd",
+    "mean-field-does-not-beat": "mfwThirty mfwThirtyStd mfwGapThirty",
+    "feed-forward-contributes": "sfnMfwGap",
+    "diverging-seed-between-siblings": "mfDivergeEpSixteen",
+    "code-two-of-three-ahead": "sfnCodeThirty sfnCodeSTwo xfCodeThirty xfCodeThirtyStd",
+    "code-plateau-seed": "sfnCodeSOne",
+    "code-below-transformer": "nophaseCodeVal",
+    "code-below-any-transformer-epoch": "sfnCodeBest",
+    "context-helps-more-than-architecture": "codeContextDropFSN codeContextDropXF sfnCodeFiveTwelve xfCodeFiveTwelve",
+    "margin-smaller-at-512": "codeMarginFiveTwelve codeMarginTwoFiftySix",
+    "epoch-mean-margins": "codeMarginFiveTwelveMean codeMarginTwoFiftySixMean",
+    "plateau-shows-at-epoch-one": "codeFailEpOne codeHealthyEpOneA codeHealthyEpOneB codeSeedSepMin",
+    "plateau-shows-at-epoch-one-512": "codeFiveTwelveFailEpOne codeFiveTwelveHealthyEpOneA codeFiveTwelveHealthyEpOneB",
+    "base-peaks-at-16-23": "cdBaseSixteenMin cdBaseSixteenMax",
+    "base-peak-five-times": "cdBaseSixteenMean",
+    "base-returns-at-24-32": "cdBaseTwentyFourMean",
+    "base-spikes": "cdCurveSeventeen cdCurveNineteen cdCurveTwentyTwo",
+    "widest-spread-at-16-23": "cdBaseSixteenRange cdNophaseSixteenRange",
+    "fsn-marginal-on-shallow-bins": "cdSfnTwoThreeMean cdSfnZeroOneMean",
+    "early-checkpoint-ahead": "copyFourSeven copyEightFifteen copySixteen copyTwentyFour",
+    "early-checkpoint-ahead-on-both-slices": "copySixteenStd copySixteenEnr copyTwentyFourStd copyTwentyFourEnr",
+    "code-deep-bins-clear": "cdcDeepLo cdcDeepHi",
+    "failed-seed-keeps-copying": "cdcFailZeroOne cdcFailSixteen cdcFailTwentyFour",
+    "deep-targets-commoner-on-code": "codeDeepShare enwikDeepShare",
+    "ladder-8m-below-final": "ladderEightFSN ladderEightFSNEpoch ladderEightXF ladderEightXFFinal",
+    "ladder-lighter": "ladderTwoLighter ladderFourLighter ladderEightLighter",
+    "advantage-does-not-shrink": "ladderTwoFSN ladderTwoXFFinal ladderFourFSN ladderFourXFFinal",
+    "several-times-slower": "wcSlowOne wcSlowTwo wcSlowFour wcSlowEight",
+    "faster-to-target-at-4m-and-8m": "wcMeanFour wcMeanFourLo wcMeanFourHi wcMeanEight wcBestEight",
+    "slower-to-target-at-1m-and-2m": "wcMeanOne wcMeanTwo",
+    "lowest-transformer-is-hardest": "wcBestOne wcBestTwo wcBestFour",
+    "lowest-loss-ratios": "wcBestEight",
+    "fsn-goes-on-below": "crossAfterMin crossAfterMax",
+    "code-at-parity": "wallCodeRatioA wallCodeRatioB",
+    "code-against-fsn-at-512": "wallCodeFiveTwelveRatio wallCodeFiveTwelveSlowdown",
+    "parameter-totals": "sfnParams xfParams sfnCodeParams xfCodeParams paramImbalance",
+    "init-ramp": "rmsRamp",
+    "delay-matters-most": "ablNoSuccDelta",
+    "periodic-input-costs": "torusSwigluPenalty",
+    "bound-is-essential": "bndNoneEpOne",
+    "step-three-to-four-times": "tpsFSNOneM tpsXFOneM slowdownOneM",
+    "kernel-is-not-the-overhead": "kernelShare tpsNophaseOneM slowdownNophaseOneM",
+    "slowdown-falls-at-4m": "tpsFSNFourM tpsXFFourM slowdownFourM",
+    "code-speed-like-text": "tpsFSNCode tpsXFCode",
+    "evaluation-gap-smaller": "tpsEvalFSN tpsEvalXF",
+    "more-memory": "memFSNOneM memXFOneM",
+    "mean-field-slower": "tpsMFOneM",
+}
+"""The macros that the sentence of a claim prints."""
+IN_CLAIMS_TOO = {
+    "crossing-epochs": ("early", "fsn crosses 1.611 at epochs"),
+    "no-phases-reach-kuramoto": ("early", "nophase reaches 1.6272 within epochs"),
+    "mean-field-leads-five-epochs": ("early", "fsn-mf leads the transformer for epochs"),
+    "winding-leads-seven-epochs": ("early", "fsn-mf-winding leads the transformer for epochs"),
+}
+"""What is no macro."""
 
 
 def leaves(here: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -44,6 +108,12 @@ def aliases() -> dict[str, tuple[str, ...]]:
         "sfnCodeFiveTwelve": ("main_table", "code@30/seq512", "fsn"),
         "xfCodeFiveTwelve": ("main_table", "code@30/seq512", "transformer"),
         "kernelShare": (EFFICIENCY, "kernel share of the step, percent"),
+        "sfnParams": ("parameters", "fsn/enwik8/1M"),
+        "xfParams": ("parameters", "transformer/enwik8/1M"),
+        "sfnCodeParams": ("parameters", "fsn/code/1M"),
+        "xfCodeParams": ("parameters", "transformer/code/1M"),
+        "memFSNOneM": (EFFICIENCY, "memory GB", "fsn"),
+        "memXFOneM": (EFFICIENCY, "memory GB", "transformer"),
     }
     stems = {"cdBase": "Base layer", "cdSfn": "FSN", "cdNophase": "No phases"}
     words = ("ZeroOne", "TwoThree", "FourSeven", "EightFifteen", "Sixteen", "TwentyFour")
@@ -66,16 +136,25 @@ def aliases() -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, ...]]:
-    """Every place of values.json that a row or a claim cites, with no run at hand."""
+    """Every place of values.json that an item looks up, with no run at hand, or that a claim's sentence prints."""
+    found = {(MACROS, name) for words in IN_CLAIMS.values() for name in words.split()}
+    found |= {
+        path
+        for path, _ in leaves(values())
+        for place in IN_CLAIMS_TOO.values()
+        if path[: len(place)] == place
+    }
     bench = bench_of(tmp_path_factory.mktemp("empty"))
-    rows = [row for item in ITEMS for row in item.compute(bench).rows]
-    cited = {path for row in rows if row.paper is not None for path in row.paper.sources}
-    return cited | {path for claim in CLAIMS for path in claim.places}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "look_up", lambda *path: found.add(path) or look_up(*path))
+        for item in ITEMS:
+            item.compute(bench)
+    return found
 
 
 def test_the_two_forms_agree() -> None:
     for name, path in aliases().items():
-        assert macro(name).value == look_up(path), f"{name} and {' > '.join(path)} differ"
+        assert macro(name).value == look_up(*path), f"{name} and {' > '.join(path)} differ"
 
 
 def test_every_number_of_the_tables_is_used(used: set[tuple[str, ...]]) -> None:
@@ -111,12 +190,12 @@ def test_numbers_of_seeds_are_the_papers() -> None:
         ("code@30", "transformer"): needs.CODE_TRANSFORMER,
     }
     for place, need in table.items():
-        assert look_up(("main_table", *place, "seeds")) == len(need.seeds)
+        assert look_up("main_table", *place, "seeds") == len(need.seeds)
     # The third seed of the plain mean field diverged.
-    assert look_up(("main_table", "enwik8@30", "fsn-mf", "seeds")) == len(needs.MEAN_FIELD.seeds) - 1
+    assert look_up("main_table", "enwik8@30", "fsn-mf", "seeds") == len(needs.MEAN_FIELD.seeds) - 1
     for rung, pair in needs.RUNGS.items():
         for i, need in enumerate(pair):
-            assert look_up(("wall_clock", rung, "seeds (fsn, transformer)", str(i))) == len(need.seeds)
+            assert look_up("wall_clock", rung, "seeds (fsn, transformer)", str(i)) == len(need.seeds)
 
 
 def test_bins_are_the_instruments() -> None:
@@ -125,18 +204,17 @@ def test_bins_are_the_instruments() -> None:
 
 
 def test_citing() -> None:
-    assert "2606.18694" in source()
-    both = cite("main_table", "enwik8@30", "fsn", "mean").plus_minus(macro("sfnThirtyStd"))
-    assert (both.value, both.spread) == (1.605, 0.0038) and len(both.sources) == 2
+    assert "2606.18694" in values()["source"]
+    assert cite_mean("main_table", "enwik8@30", "fsn") == Cited(1.605, macro("sfnThirtyStd").value)
     assert macro("xfThirty").minus(macro("sfnThirty")).value == pytest.approx(0.0208)
-    assert stated(4).sources == ()
     for path in (("nothing",), ("ladder", "2M"), ("copy_depth", "tokens", "9"), ("source",)):
         with pytest.raises(UserError, match="hold no"):
-            look_up(path)
+            look_up(*path)
 
 
 def test_claims_are_many_and_named_once() -> None:
     names = [claim.name for claim in CLAIMS]
+    assert {*IN_CLAIMS, *IN_CLAIMS_TOO} <= set(names)
     assert len(names) >= 40 and len(set(names)) == len(names)
     assert len({item.name for item in ITEMS}) == len(ITEMS)
     assert all(claim.says.endswith(".") and claim.where for claim in CLAIMS)

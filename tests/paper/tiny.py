@@ -18,7 +18,7 @@ import torch
 from fsn import data
 from fsn.data import Corpus
 from fsn.paper.bench import Bench
-from fsn.paper.runs import Library, Need, Scale
+from fsn.paper.needs import Library, Need, Scale
 from fsn.paper.sections import needs_of
 from fsn.paper.writing import make_report, write_report
 from fsn.train import NonFinite, Recipe, train

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from fsn.measure import Battery, DepthProfile, KernelReading, Table
 from fsn.models import config_to_dict
-from fsn.paper import runs as needs
-from fsn.paper.bench import Bench
-from fsn.paper.kept import Text
-from fsn.paper.runs import Library, Need, Scale
+from fsn.paper import needs
+from fsn.paper.bench import Bench, Text
+from fsn.paper.needs import Library, Need, Scale
 from fsn.train import Run
 from tests.paper.made_up import CORPORA, OWN
 
@@ -184,7 +183,7 @@ class MadeUpBench(Bench):
             for label, weights in self.by_folder[run.folder].kernel.items()
         ]
 
-    def finding(self, run: Run, name: str, kind: Any, measure: Callable[[], Any]) -> Any:
+    def measured(self, run: Run, name: str, kind: Any, measure: Callable[[], Any]) -> Any:
         facts = self.by_folder[run.folder]
         if name == "gates":
             return Table(
@@ -288,7 +287,7 @@ def agreeing() -> World:
     w.change(needs.LEAN, kernel=zero)
     w.add(needs.NO_FEEDFORWARD, [[1.75] * 30])
     w.add(needs.NO_BOUND, [[10.2]])
-    w.add(needs.NO_KERNEL, [[1.7]], speed=300e3)
+    w.add(needs.NO_HARMONICS, [[1.7]], speed=300e3)
     w.add(needs.NO_DELAY, [[1.9, 1.765]])
     w.add(needs.TORUS, [[1.85, 1.7114]])
     _ladder(w)

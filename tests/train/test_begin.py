@@ -14,9 +14,9 @@ import yaml
 from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
-from fsn.paper import runs as needs
+from fsn.paper import needs
 from fsn.paper.archive import add_measurements
-from fsn.paper.runs import Library
+from fsn.paper.needs import Library
 from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep

@@ -30,10 +30,10 @@ from .copy_depth import (
     draw_depth_bars,
     draw_depth_curves,
     draw_depth_distance,
-    family_table,
     label,
     label_corpus,
     margin_table,
+    seed_mean_table,
 )
 from .coupling import (
     FIELDS,
@@ -69,6 +69,7 @@ from .runs import (
     finished_epochs,
     load_runs,
     pace_notes,
+    valid_bits,
     vocabulary_of,
 )
 from .states import DepthProfile, depth_profile, diagnose, draw_states
@@ -88,7 +89,6 @@ from .training import (
     epoch_margins,
     epochs_ahead,
     health_table,
-    kernel_share,
     loss_at,
     loss_table,
     measure_efficiency,
@@ -105,11 +105,11 @@ __all__ = [
     "crossing_table", "curve_of", "depth_curve", "depth_distance_table", "depth_losses", "depth_profile", "diagnose",
     "diverged_at", "draw_coupling", "draw_coupling_history", "draw_depth_bars", "draw_depth_curves",
     "draw_depth_distance", "draw_lesions", "draw_looks", "draw_loss_curves", "draw_states", "draw_wallclock",
-    "epoch_margins", "epoch_value", "epoch_values", "epochs_ahead", "evaluating", "family_table", "finished_epochs",
-    "health_table", "inspect_run", "instrument", "instruments", "kernel_share", "label", "label_corpus", "lesion_table",
+    "epoch_margins", "epoch_value", "epoch_values", "epochs_ahead", "evaluating", "finished_epochs",
+    "health_table", "inspect_run", "instrument", "instruments", "label", "label_corpus", "lesion_table",
     "load_runs", "look", "loss_at", "loss_table", "margin_table", "measure_efficiency", "pace_notes",
-    "position_bootstrap", "read_gates", "read_kernel", "repeated", "run_losses", "save_figure", "seed_summary",
-    "stacked", "store_losses", "stored_losses", "thinned", "through_training", "time_to_target", "token_losses",
-    "vocabulary_of", "wallclock_table", "weights_hash", "without_field",
+    "position_bootstrap", "read_gates", "read_kernel", "repeated", "run_losses", "save_figure", "seed_mean_table",
+    "seed_summary", "stacked", "store_losses", "stored_losses", "thinned", "through_training", "time_to_target",
+    "token_losses", "valid_bits", "vocabulary_of", "wallclock_table", "weights_hash", "without_field",
 ]
 # fmt: on

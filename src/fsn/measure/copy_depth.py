@@ -273,27 +273,14 @@ MARGIN = {
 LOSS = ("Mean loss of the run on these targets, in bits per target.", ".4f")
 
 
-def reference_losses(reference: Losses | Sequence[Losses]) -> NDArray[np.float64]:
-    """One reference as it is, several as the mean of each token's loss."""
-    if isinstance(reference, np.ndarray) and reference.ndim == 2:
-        return reference.astype(np.float64)
-    stack = [np.asarray(one, dtype=np.float64) for one in reference]
-    if not stack or any(one.shape != stack[0].shape for one in stack):
-        raise UserError("The reference runs were measured on different windows; measure them on one battery.")
-    return np.mean(stack, axis=0)
-
-
-def paired_difference(
-    losses: Losses, reference: Losses | Sequence[Losses], battery: Battery
-) -> NDArray[np.float64]:
+def paired_difference(losses: Losses, reference: Losses, battery: Battery) -> NDArray[np.float64]:
     """Model minus reference for every token of the battery, in bits, (n, T−1)."""
-    base = reference_losses(reference)
-    if losses.shape != battery.depth.shape or base.shape != battery.depth.shape:
+    if losses.shape != battery.depth.shape or reference.shape != battery.depth.shape:
         raise UserError(
-            f"Losses of shape {losses.shape} and {base.shape} do not belong to a battery of shape "
+            f"Losses of shape {losses.shape} and {reference.shape} do not belong to a battery of shape "
             f"{battery.depth.shape}; measure both runs on this battery."
         )
-    return losses.astype(np.float64) - base
+    return losses.astype(np.float64) - reference.astype(np.float64)
 
 
 def mean_loss(values: NDArray[np.floating], mask: NDArray[np.bool_]) -> float:
@@ -303,28 +290,22 @@ def mean_loss(values: NDArray[np.floating], mask: NDArray[np.bool_]) -> float:
 
 def margin_table(
     losses: Mapping[str, Losses],
-    reference: Losses | Sequence[Losses],
+    reference: Losses,
     battery: Battery,
     bins: Edges = BINS,
     slices: str = "paper",
     resamples: int = CLUSTER_RESAMPLES,
-    seed: int = 0,
 ) -> Table:
-    """Margins of several runs by depth bin, with window-cluster 95 % intervals and both absolute losses.
-
-    One row per run and bin: run, bin, tokens, windows, margin, its ends, loss, reference. ``slices`` is
-    ``"paper"`` (shallow bins from the standard slice, bins from 16 on from both), ``"standard"``,
-    ``"enriched"`` or ``"both"``.
-    """
-    base = reference_losses(reference)
+    """Margins of several runs by depth bin, with window-cluster 95 % intervals and both absolute losses: one row per
+    run and bin. ``slices`` is that of :meth:`Battery.mask`."""
     rows = []
     for name, loss in losses.items():
-        difference = paired_difference(loss, base, battery)
+        difference = paired_difference(loss, reference, battery)
         for edges in bins:
             mask = battery.mask(edges, slices)
             counts = {"tokens": int(mask.sum()), "windows": int(mask.any(axis=1).sum())}
-            means = {"loss": mean_loss(loss, mask), "reference": mean_loss(base, mask)}
-            margin = _margin(difference, mask, resamples, seed)
+            means = {"loss": mean_loss(loss, mask), "reference": mean_loss(reference, mask)}
+            margin = _margin(difference, mask, resamples)
             rows.append({"run": name, "bin": bin_name(edges), **counts, **margin, **means})
     columns = {
         "run": "The run that is measured.",
@@ -341,20 +322,18 @@ def margin_table(
     return Table.of(columns, rows, caption)
 
 
-def _margin(
-    difference: NDArray[np.float64], mask: NDArray[np.bool_], resamples: int, seed: int
-) -> dict[str, float]:
+def _margin(difference: NDArray[np.float64], mask: NDArray[np.bool_], resamples: int) -> dict[str, float]:
     """The margin and its intervals. Windows overlap by half and enriched ones adjoin, so blocks of 8 are drawn too."""
-    found = cluster_bootstrap(difference, mask, resamples, seed)
-    blocks = cluster_bootstrap(in_blocks(difference), in_blocks(mask), resamples, seed)
+    found = cluster_bootstrap(difference, mask, resamples)
+    blocks = cluster_bootstrap(in_blocks(difference), in_blocks(mask), resamples)
     ends = {"low": found.low, "high": found.high, "block_low": blocks.low, "block_high": blocks.high}
     return {"margin": found.value, **ends}
 
 
-def depth_losses(losses: Mapping[str, Losses], battery: Battery, bins: Edges = BINS) -> Table:
+def depth_losses(losses: Mapping[str, Losses], battery: Battery) -> Table:
     """Bits per target of several runs by depth bin: a margin may come from a good model or from a poor reference."""
     rows = []
-    for edges in bins:
+    for edges in BINS:
         mask = battery.mask(edges)
         means = {name: mean_loss(loss, mask) for name, loss in losses.items()}
         rows.append({"depth": bin_name(edges), "targets": int(mask.sum()), **means})
@@ -362,15 +341,10 @@ def depth_losses(losses: Mapping[str, Losses], battery: Battery, bins: Edges = B
     return Table.of(columns, rows, "Loss by copy depth.")
 
 
-def family_table(margins: Table, families: Mapping[str, Sequence[str]]) -> Table:
+def seed_mean_table(margins: Table, families: Mapping[str, Sequence[str]]) -> Table:
     """Seed means of a :func:`margin_table`: mean, sample deviation and extremes over the runs of a family."""
     rows = []
     for family, runs in families.items():
-        missing = [run for run in runs if run not in margins.column("run")]
-        if missing:
-            raise UserError(
-                f"The family {family!r} names {missing[0]!r}, which has no row in the margins table."
-            )
         for name in dict.fromkeys(margins.column("bin")):
             cells = [margins.where(run=run, bin=name).rows[0] for run in runs]
             summary = seed_summary([cell["margin"] for cell in cells])
@@ -411,47 +385,33 @@ class DepthCurve:
 
 
 def depth_curve(
-    seeds: Sequence[Losses],
-    reference: Losses | Sequence[Losses],
-    battery: Battery,
-    slices: str = "paper",
-    resamples: int = POSITION_RESAMPLES,
-    seed: int = 0,
+    seeds: Sequence[Losses], reference: Losses, battery: Battery, resamples: int = POSITION_RESAMPLES
 ) -> DepthCurve:
     """Margin of the seed mean at every exact depth, with position-bootstrap 95 % bands."""
-    base = reference_losses(reference)
-    difference = np.mean([paired_difference(loss, base, battery) for loss in seeds], axis=0)
+    difference = np.mean([paired_difference(loss, reference, battery) for loss in seeds], axis=0)
     depths = np.arange(CAP + 1)
-    masks = [battery.mask((d, d), slices) for d in range(CAP + 1)]
-    cells = [position_bootstrap(difference[mask], resamples, seed) for mask in masks]
+    masks = [battery.mask((d, d)) for d in range(CAP + 1)]
+    cells = [position_bootstrap(difference[mask], resamples) for mask in masks]
     ends = (np.array([getattr(cell, name) for cell in cells]) for name in ("value", "low", "high"))
     return DepthCurve(depths, np.array([mask.sum() for mask in masks]), *ends)
 
 
 def depth_distance_table(
-    seeds: Sequence[Losses],
-    reference: Losses | Sequence[Losses],
-    battery: Battery,
-    bins: Edges = BINS,
-    distances: Edges | None = None,
-    slices: str = "paper",
-    resamples: int = CLUSTER_RESAMPLES,
-    seed: int = 0,
+    seeds: Sequence[Losses], reference: Losses, battery: Battery, resamples: int = CLUSTER_RESAMPLES
 ) -> Table:
     """Margin of the seed mean by depth and by distance back to the most recent longest match.
 
     The paper leaves distance to future work. A target without any match has no distance and is in no cell.
     """
-    base = reference_losses(reference)
-    difference = np.mean([paired_difference(loss, base, battery) for loss in seeds], axis=0)
+    difference = np.mean([paired_difference(loss, reference, battery) for loss in seeds], axis=0)
     mean = np.mean([np.asarray(loss, dtype=np.float64) for loss in seeds], axis=0)
     rows = []
-    for edges in bins:
-        deep = battery.mask(edges, slices)
-        for near, far in distances or distance_bins(battery.length):
+    for edges in BINS:
+        deep = battery.mask(edges)
+        for near, far in distance_bins(battery.length):
             mask = deep & (battery.distance >= near) & (battery.distance <= far)
             head = {"bin": bin_name(edges), "distance": bin_name((near, far)), "tokens": int(mask.sum())}
-            margin = _margin(difference, mask, resamples, seed)
+            margin = _margin(difference, mask, resamples)
             rows.append({**head, **margin, "loss": mean_loss(mean, mask)})
     back = "Distance back to the most recent of the longest matches, in characters."
     columns = {"bin": DEPTH, "distance": back, "tokens": TARGETS, **MARGIN, "loss": LOSS}
@@ -463,7 +423,7 @@ def depth_distance_table(
 
 
 def draw_depth_bars(families: Table, surface: str = "any", against: str = "the transformer") -> Figure:
-    """Copy-depth margins by bin, from :func:`family_table`.
+    """Copy-depth margins by bin, from :func:`seed_mean_table`.
 
     Bars are seed means, whiskers run from the lowest to the highest seed; below zero the model is ahead.
     """
@@ -580,7 +540,7 @@ def inspect(subject: Subject) -> Finding:
     other = subject.other
     margins = margin_table({name: losses[name]}, losses[other], subject.battery, resamples=RESAMPLES)
     near, far = (margins.where(bin=row["depth"]).rows[0] for row in (first, last))
-    families = family_table(margins, {name: [name]})
+    families = seed_mean_table(margins, {name: [name]})
     return Finding(
         f"Loss by copy depth, against {other}",
         f"{sentence} Against {other} that is {signed(near['margin'])} bits at depth {near['bin']} and "

@@ -314,7 +314,7 @@ def _magnitudes(axes: Axes, reading: KernelReading, tone: dict[str, str]) -> Non
         axes.legend(handles=[mark], loc="upper center", handlelength=1.4)
 
 
-def draw_coupling(reading: KernelReading, successor: bool = False, surface: str = "any") -> Figure:
+def draw_coupling(reading: KernelReading, surface: str = "any", successor: bool = False) -> Figure:
     """The trained kernel as coupling functions (left) and harmonic magnitudes (right).
 
     Hatched bars are harmonics whose coordinate-mean real coefficient is negative. ``successor`` adds the

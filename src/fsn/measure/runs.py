@@ -136,6 +136,11 @@ def epoch_values(epochs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     return [epoch_value(row, key) for row in epochs]
 
 
+def valid_bits(run: Run) -> list[float]:
+    """Validation loss after every finished epoch, in bits."""
+    return epoch_values(finished_epochs(run), "valid_bits")
+
+
 def require_epochs(runs: Sequence[Run], epochs: int) -> None:
     """Stop if a run has fewer finished epochs than a measurement needs."""
     for run in runs:

@@ -119,6 +119,6 @@ def stacked(tables: Sequence[Table]) -> Table:
     return Table(tuple(columns), [row for table in tables for row in table.rows], formats, about=about)
 
 
-def signed(value: float, digits: int = 3) -> str:
-    """A difference as it stands in a sentence: ``+0.050``, ``−0.050``."""
+def signed(value: float, digits: int = 4) -> str:
+    """A difference as it stands in a sentence: ``+0.0500``, ``−0.0500``."""
     return f"{value:+.{digits}f}".replace("-", "−")

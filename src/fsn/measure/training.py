@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from ..train.run import MARGIN_BITS, Run, same_but_seed, trailing
+from ..train.run import Run, same_but_seed, trailing
 from .bootstrap import SeedSummary, seed_summary
 from .finding import Draw, Finding, Subject, instrument
 from .runs import (
@@ -31,6 +31,7 @@ from .runs import (
     held_up,
     require_epochs,
     steady_seconds,
+    valid_bits,
     vocabulary_of,
 )
 from .style import CYCLE, WIDTH, colour, colours, legend, new_figure, styled
@@ -60,7 +61,7 @@ class Best:
 def best_epoch(run: Run) -> Best:
     """Lowest finite validation loss of a run."""
     require_epochs([run], 1)
-    losses = epoch_values(finished_epochs(run), "valid_bits")
+    losses = valid_bits(run)
     index = min(range(len(losses)), key=lambda i: losses[i] if math.isfinite(losses[i]) else math.inf)
     return Best(index + 1, losses[index])
 
@@ -82,11 +83,10 @@ def loss_at(runs: Sequence[Run], epoch: int, key: str = "valid_bits") -> SeedSum
 def epoch_margins(run: Run, reference: Run, epochs: int | None = None) -> NDArray[np.float64]:
     """Run minus reference in bits at every epoch both have (or the first ``epochs``)."""
     check_comparable([run, reference])
-    pair = [finished_epochs(one) for one in (run, reference)]
+    pair = [np.array(valid_bits(one)) for one in (run, reference)]
     count = min(map(len, pair)) if epochs is None else epochs
     require_epochs([run, reference], max(count, 1))
-    ours, theirs = (np.array(epoch_values(rows[:count], "valid_bits")) for rows in pair)
-    return ours - theirs
+    return np.asarray(pair[0][:count] - pair[1][:count])
 
 
 def epochs_ahead(run: Run, reference: Run) -> int:
@@ -97,11 +97,13 @@ def epochs_ahead(run: Run, reference: Run) -> int:
 
 def crossing_epochs(runs: Sequence[Run], bar: float) -> list[int | None]:
     """The first epoch at which each run is at or below ``bar`` bits, ``None`` where it never is."""
-    found: list[int | None] = []
-    for run in runs:
-        below = np.flatnonzero(np.array(epoch_values(finished_epochs(run), "valid_bits")) <= bar)
-        found.append(int(below[0]) + 1 if below.size else None)
-    return found
+    return [first_at(valid_bits(run), bar) for run in runs]
+
+
+def first_at(losses: Sequence[float] | Array, target: float) -> int | None:
+    """The first epoch (from 1) that ends at or below ``target``, or ``None``."""
+    below = np.flatnonzero(np.asarray(losses) <= target)
+    return int(below[0]) + 1 if below.size else None
 
 
 def loss_table(families: Mapping[str, Sequence[Run]], epoch: int) -> Table:
@@ -140,8 +142,7 @@ class Curve:
 
     def crossing(self, target: float) -> int | None:
         """The first epoch (from 1) that ends at or below ``target``, or ``None``."""
-        below = np.flatnonzero(self.loss <= target)
-        return int(below[0]) + 1 if below.size else None
+        return first_at(self.loss, target)
 
     def time_to(self, target: float, interpolate: bool = False) -> float:
         """Seconds until ``target`` is reached; infinite if it never is."""
@@ -169,9 +170,8 @@ def curve_of(run: Run, budget: int | None = None, steady: bool = False) -> Curve
     With ``steady`` an epoch during which something else used the device counts as the run's median epoch.
     """
     require_epochs([run], 1)
-    epochs = finished_epochs(run)[:budget]
-    ends = steady_seconds(run)[:budget] if steady else epoch_values(epochs, "cumulative_s")
-    seconds, loss = np.array(ends), np.array(epoch_values(epochs, "valid_bits"))
+    ends = steady_seconds(run) if steady else epoch_values(finished_epochs(run), "cumulative_s")
+    seconds, loss = np.array(ends[:budget]), np.array(valid_bits(run)[:budget])
     if np.isnan(seconds).any():
         raise UserError(
             f"{run.name} has epochs without cumulative_s, so its wall-clock is unknown; train it again."
@@ -341,17 +341,6 @@ def crossing_table(crossings: Sequence[Crossing]) -> Table:
 # -- speed and memory: throughput is the mean of the per-epoch values, as the paper reports it ------------------
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """One run: tokens/s, seconds of training plus validation per epoch, peak memory; ``nan``: not logged."""
-
-    train_tokens_per_s: float
-    eval_tokens_per_s: float
-    epoch_s: float
-    peak_memory_gb: float
-    epochs: int
-
-
 SPEEDS = {
     "train_tokens_per_s": ("Training speed, in tokens per second.", ",.0f"),
     "eval_tokens_per_s": ("Validation speed, in tokens per second.", ",.0f"),
@@ -365,104 +354,83 @@ def _mean(values: Sequence[float]) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def measure_efficiency(run: Run, steady: bool = False) -> Efficiency:
-    """Efficiency of one run; with ``steady`` speeds are those of epochs that had the device to themselves
-    (:func:`~fsn.measure.runs.held_up`)."""
+def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
+    """``SPEEDS`` of one run, ``nan`` where nothing was logged; with ``steady`` of the epochs that had the device to
+    themselves (:func:`~fsn.measure.runs.held_up`)."""
     require_epochs([run], 1)
     slow = set(held_up(run)) if steady else set()
     every = finished_epochs(run)
     epochs = [row for i, row in enumerate(every, 1) if i not in slow] or every
     training, validation = epoch_values(epochs, "train_s"), epoch_values(epochs, "valid_s")
     memory = [value for value in epoch_values(every, "peak_memory_gb") if math.isfinite(value)]
-    return Efficiency(
-        _mean(epoch_values(epochs, "tokens_per_s")),
-        _mean(epoch_values(epochs, "eval_tokens_per_s")),
-        _mean([a + b for a, b in zip(training, validation, strict=True)]),
-        max(memory, default=math.nan),
-        len(epochs),
-    )
-
-
-def kernel_share(full_tokens_per_s: float, without_tokens_per_s: float) -> float:
-    """The kernel's share of a training step, 1 − time without it / time with it."""
-    return 1.0 - full_tokens_per_s / without_tokens_per_s
+    return {
+        "train_tokens_per_s": _mean(epoch_values(epochs, "tokens_per_s")),
+        "eval_tokens_per_s": _mean(epoch_values(epochs, "eval_tokens_per_s")),
+        "epoch_s": _mean([a + b for a, b in zip(training, validation, strict=True)]),
+        "peak_memory_gb": max(memory, default=math.nan),
+    }
 
 
 # -- failed runs: plateaus, divergence, losses worse than guessing --------------------------------------------
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """One run's trouble: ``kind`` is ``"plateau"``, ``"divergence"`` or ``"worse than guessing"``."""
-
-    run: str
-    kind: str
-    epoch: int
-    detail: str
-
-
-def plateaus(first_epoch: Mapping[str, float], threshold: float = MARGIN_BITS) -> list[Trouble]:
-    """Seeds that trail their best sibling by more than ``threshold`` bits after the first epoch.
-
-    ``first_epoch`` maps the name of a seed to its validation loss in bits after epoch one. The best
-    sibling, not their mean, is the yardstick, so that one failed seed cannot hide another; a lone seed has
-    nobody to trail.
-    """
-    finite = {name: value for name, value in first_epoch.items() if math.isfinite(value)}
-    said = "{:.4f} bits after the first epoch where its best sibling has {:.4f}"
-    best = min(finite.values(), default=math.nan)
-    return [Trouble(run, "plateau", 1, said.format(finite[run], best)) for run in trailing(finite, threshold)]
-
-
-def divergence(run: Run) -> list[Trouble]:
+def divergence(run: Run) -> Trouble | None:
     """A loss that is not finite, or above log₂ V bits, where blind guessing does better."""
-    name, vocabulary = run.name, vocabulary_of(run)
-    epoch = diverged_at(run)
+    vocabulary, epoch = vocabulary_of(run), diverged_at(run)
     if epoch is not None:
-        return [Trouble(name, "divergence", epoch, f"not finite in epoch {epoch}")]
+        return "divergence", f"not finite in epoch {epoch}"
+    guessing = math.log2(vocabulary) if vocabulary and vocabulary > 1 else math.inf
     for row in run.epochs:
         loss = epoch_value(row, "valid_bits")
-        if vocabulary and vocabulary > 1 and loss > math.log2(vocabulary):
-            detail = (
-                f"{loss:.2f} bits at epoch {row['epoch']}, above the {math.log2(vocabulary):.2f} of guessing "
-                f"among {vocabulary} symbols"
-            )
-            return [Trouble(name, "worse than guessing", int(row["epoch"]), detail)]
-    return []
+        if loss > guessing:
+            said = f"{loss:.2f} bits at epoch {row['epoch']}, above the {guessing:.2f} of guessing among {vocabulary}"
+            return "worse than guessing", f"{said} symbols"
+    return None
 
 
-def check_runs(runs: Iterable[Run], threshold: float = MARGIN_BITS) -> list[Trouble]:
-    """All that is wrong with a set of runs, in order. Siblings are runs that differ in nothing but the seed."""
-    group = list(runs)
+Trouble = tuple[str, str]
+"""``"plateau"``, ``"divergence"`` or ``"worse than guessing"``, and where it shows."""
+
+
+def check_runs(runs: Sequence[Run]) -> dict[str, list[Trouble]]:
+    """All that is wrong with each of the runs. Siblings are runs that differ in nothing but the seed.
+
+    A plateau is a first epoch far above the best sibling's: not above their mean, so that one failed seed
+    cannot hide another.
+    """
     families: list[list[Run]] = []
-    for run in group:
+    for run in runs:
         home = next((f for f in families if same_but_seed(f[0].config, run.config)), None)
         if home is None:
             families.append([run])
         else:
             home.append(run)
-    found: list[Trouble] = []
+    found: dict[str, list[Trouble]] = {run.name: [] for run in runs}
     for family in families:
-        begun = [run for run in family if finished_epochs(run)]
-        found += plateaus(
-            {run.name: epoch_value(finished_epochs(run)[0], "valid_bits") for run in begun}, threshold
-        )
-    for run in group:
-        found += divergence(run)
-    order = {run.name: i for i, run in enumerate(group)}
-    return sorted(found, key=lambda one: order[one.run])
+        first = {run.name: valid_bits(run)[0] for run in family if valid_bits(run)}
+        first = {name: loss for name, loss in first.items() if math.isfinite(loss)}
+        for name in trailing(first):
+            best = f"{min(first.values()):.4f}"
+            said = f"{first[name]:.4f} bits after the first epoch where its best sibling has {best}"
+            found[name].append(("plateau", said))
+    for run in runs:
+        lost = divergence(run)
+        found[run.name] += [lost] if lost else []
+    return found
 
 
-def health_table(runs: Iterable[Run], threshold: float = MARGIN_BITS) -> Table:
+def state_of(troubles: Sequence[Trouble]) -> str:
+    return ", ".join(kind for kind, _ in troubles) or "healthy"
+
+
+def health_table(runs: Sequence[Run]) -> Table:
     """One row per run: its state and, where something is wrong, what."""
-    group = list(runs)
-    troubles = check_runs(group, threshold)
+    troubles = check_runs(runs)
     rows = []
-    for run in group:
-        own = [one for one in troubles if one.run == run.name]
-        state = ", ".join(one.kind for one in own) or "healthy"
-        detail = "; ".join(one.detail for one in own) or None
-        rows.append({"run": run.name, "epochs": len(finished_epochs(run)), "state": state, "detail": detail})
+    for run in runs:
+        detail = "; ".join(said for _, said in troubles[run.name]) or None
+        state = {"state": state_of(troubles[run.name]), "detail": detail}
+        rows.append({"run": run.name, "epochs": len(finished_epochs(run)), **state})
     columns = {
         "run": "The run.",
         "epochs": "Number of epochs that ran to their end.",
@@ -615,13 +583,12 @@ def inspect(subject: Subject) -> Finding:
     told = [f"{subject.name} is lowest after epoch {best.epoch}, at {best.bits:.4f} bits per character."]
     rows = []
     for name, run in runs.items():
-        found, health = measure_efficiency(run), check_runs([run])
-        told.append(f"{name} trains {found.train_tokens_per_s:,.0f} tokens a second.")
-        told += [f"{name}: {one.kind}, {one.detail}." for one in health]
+        found, health = measure_efficiency(run), check_runs([run])[run.name]
+        told.append(f"{name} trains {found['train_tokens_per_s']:,.0f} tokens a second.")
+        told += [f"{name}: {kind}, {said}." for kind, said in health]
         low = best_epoch(run)
-        state = ", ".join(one.kind for one in health) or "healthy"
-        speeds = {key: getattr(found, key) for key in SPEEDS}
-        rows.append({"run": name, "best_epoch": low.epoch, "best_bits": low.bits, "state": state, **speeds})
+        state = state_of(health)
+        rows.append({"run": name, "best_epoch": low.epoch, "best_bits": low.bits, "state": state, **found})
     columns = {
         "run": "The run.",
         "best_epoch": "The epoch with the lowest validation loss.",

@@ -4,7 +4,7 @@
     result = item_named("main").compute(bench)
     verdicts = [(claim, judge(claim, bench)) for claim in CLAIMS]
 
-- :mod:`~fsn.paper.runs`: which runs a statement rests on, which of them are there, how to make the others
+- :mod:`~fsn.paper.needs`: which runs a statement rests on, which of them are there, how to make the others
 - :mod:`~fsn.paper.bench`: those runs, the texts, and what was measured on them, once
 - :mod:`~fsn.paper.rows`: the paper's numbers, rows, items, claims and verdicts
 - :mod:`~fsn.paper.sections`: the paper section by section, as items and claims
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from .archive import archive_run
 from .bench import Bench, NotRun
+from .needs import Library
 from .rows import judge
-from .runs import Library
 from .sections import CLAIMS, ITEMS, item_named
 from .writing import make_report, write_item, write_report
 

@@ -29,13 +29,12 @@ from ..measure import best_epoch, load_runs, store_losses, weights_hash
 from ..measure.losses import FILE
 from ..train import Run, hashes, load_run
 from ..train.run import same_but_seed
-from .bench import Bench
-from .kept import MEASURED, store_findings, store_text
-from .runs import PAPER, Library, Scale, epochs_of
-from .sections import FINDINGS
+from .bench import MEASURED, Bench, store_measurements, store_text
+from .needs import PAPER, Library, Scale, epochs_of
+from .sections import MEASUREMENTS
 
 WORDS = ("environment.json", "log.txt")
-KEPT = ("config.yaml", "DONE", "tokenizer.json", *WORDS, FILE, MEASURED)
+FILES = ("config.yaml", "DONE", "tokenizer.json", *WORDS, FILE, MEASURED)
 WEIGHTS, KERNEL, STATE = "best.safetensors", "kernel", "last"
 ELSEWHERE = "choose another --results"
 STEPS = 2000
@@ -75,7 +74,7 @@ def archive_run(
         tempfile.TemporaryDirectory(dir=results, prefix=".archive-") as scratch,
     ):
         copy = Path(scratch) / "run"
-        _copy(run, copy, (*KEPT, *([WEIGHTS] if weights else []), *([STATE] if resume_state else [])))
+        _copy(run, copy, (*FILES, *([WEIGHTS] if weights else []), *([STATE] if resume_state else [])))
         _put(copy, target, Path(scratch) / "before")
     return target
 
@@ -188,9 +187,9 @@ def add_measurements(
         bits = bench.losses(run, role)
         store_losses(target, weights, bench.corpus(role).sha256, bench.battery(role), bits)
         store_text(results, library.corpus_name(role), bench.text(role))
-        asked = {name: make for name, (make, needs) in FINDINGS.items() if library.serves(run, needs)}
+        asked = {name: make for name, (make, needs) in MEASUREMENTS.items() if library.serves(run, needs)}
         if asked:
-            store_findings(target, weights, {name: make(bench, run) for name, make in asked.items()})
+            store_measurements(target, weights, {name: make(bench, run) for name, make in asked.items()})
             written.append(MEASURED)
         for name in written:
             hashes.add(target, name)

@@ -1,9 +1,18 @@
-"""The workbench: the runs an item or a claim asks for, the texts, and everything measured on them, once."""
+"""The workbench: the runs an item or a claim asks for, the texts, and everything measured on them, once.
+
+What ``results/`` keeps of texts and weights, so that the page needs neither of them:
+
+results/texts/NAME.npz      the copy-depth battery of a text, the share of deep targets, its first training windows
+results/RUN/measured.json   what was measured on a run's best weights: gates, states, attention, lesions
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,34 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from .. import measure
 from ..data import Corpus, Windows
 from ..errors import UserError
-from ..measure import (
-    BINS,
-    Battery,
-    CopyDepth,
-    DepthCurve,
-    KernelReading,
-    SeedSummary,
-    Table,
-    battery,
-    best_epoch,
-    bin_name,
-    check_comparable,
-    depth_curve,
-    label_corpus,
-    margin_table,
-    read_kernel,
-    run_losses,
-    seed_summary,
-    stored_losses,
-    through_training,
-    weights_hash,
-)
+from ..io import atomic_file, write_text_atomic
+from ..measure import BINS, Battery, DepthProfile, KernelReading, Looks, Table, bin_name, weights_hash
 from ..train import Run
 from ..train.world import choose_device
-from .kept import Finding, Text, stored_finding, stored_text
-from .runs import (
+from .needs import (
     CODE_FSN,
     CODE_NO_PHASES,
     CODE_TRANSFORMER,
@@ -56,7 +45,10 @@ from .runs import (
 )
 
 T = TypeVar("T")
-
+Measured = TypeVar("Measured", Table, Looks, DepthProfile)
+TEXTS, MEASURED = "texts", "measured.json"
+ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
+"""What is kept of a battery; the paper's texts have no documents to keep apart."""
 FAMILIES: dict[str, dict[str, Need]] = {
     "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
     "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
@@ -69,6 +61,92 @@ DEEP_BINS = [bin_name(edges) for edges in BINS if edges[0] >= 4]
 START_WINDOWS = 16
 """Windows of the training text that are kept beside the runs."""
 SHALLOW_BINS = [name for name in BIN_NAMES if name not in DEEP_BINS]
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the page reads of a text."""
+
+    sha256: str
+    vocab_size: int
+    battery: Battery
+    deep_share: float
+    """Share of validation targets of copy depth 24 and more."""
+    start: torch.Tensor
+    """The first training tokens, (windows, length)."""
+
+
+def store_text(results: Path, name: str, text: Text) -> Path:
+    """Write ``results/texts/NAME.npz``."""
+    parts: dict[str, NDArray[Any]] = {
+        name: np.asarray(getattr(text.battery, name)) for name in (*ARRAYS, *NUMBERS)
+    }
+    parts |= {"deep_share": np.asarray(text.deep_share), "vocab_size": np.asarray(text.vocab_size)}
+    parts |= {"start": text.start.numpy(), "sha256": np.frombuffer(text.sha256.encode(), np.uint8)}
+    path = results / TEXTS / f"{name}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        np.savez_compressed(file, **parts)  # type: ignore[arg-type]
+    return path
+
+
+def stored_text(roots: Iterable[Path], name: str) -> Text | None:
+    """The text kept below one of these folders, if there is one."""
+    for path in (Path(root) / TEXTS / f"{name}.npz" for root in roots):
+        if not path.is_file():
+            continue
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                found = {key: kept[key] for key in kept.files}
+            battery = Battery(*(found[name] for name in ARRAYS), *(int(found[name]) for name in NUMBERS))
+            text = found["sha256"].tobytes().decode("ascii")
+            start = torch.from_numpy(found["start"])
+            return Text(text, int(found["vocab_size"]), battery, float(found["deep_share"]), start)
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
+    return None
+
+
+def store_measurements(folder: Path, weights: str, found: Mapping[str, Any]) -> None:
+    """Write ``measured.json`` into a run folder: tables, looks and depth profiles of these weights, by name."""
+    plain = {name: _plain(one) for name, one in found.items()}
+    write_text_atomic(folder / MEASURED, json.dumps({"weights": weights, **plain}, indent=1) + "\n")
+
+
+def stored_measurement(run: Run, name: str, kind: type[Measured]) -> Measured | None:
+    """What was measured on a run's best weights, if it was kept and belongs to them."""
+    try:
+        kept = json.loads((run.folder / MEASURED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(kept, dict) or weights_hash(run.folder) not in (None, kept.get("weights")):
+        return None
+    data = kept.get(name)
+    if not isinstance(data, dict):
+        return None
+    try:
+        fields = {key: value for key, value in data.items() if key in kind.__dataclass_fields__}
+        if kind is Looks:
+            fields |= {"offsets": tuple(fields["offsets"]), "weights": np.array(fields["weights"])}
+        return kind(**fields)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses, arrays and numbers as JSON has them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+# -- the bench --------------------------------------------------------------------------------------------
 
 
 class NotRun(UserError):
@@ -86,7 +164,7 @@ class Bench:
     """Whether a corpus that is not at hand may be fetched."""
     early: int = 0
     """If not zero, a run of this many epochs serves where more are asked for."""
-    _kept: dict[Any, Any] = field(default_factory=dict)
+    _made: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def scale(self) -> Scale:
@@ -94,7 +172,7 @@ class Bench:
 
     def from_epoch(self, epochs: int) -> Bench:
         """The same bench, on which runs of this many epochs serve where more are asked for."""
-        return self if not epochs else replace(self, early=epochs)
+        return dataclasses.replace(self, early=epochs)
 
     def stand_in(self, roles: Iterable[str]) -> str:
         """Which texts are not the paper's own, in words; nothing where all are."""
@@ -105,12 +183,12 @@ class Bench:
     def memo(self, key: Any, make: Callable[[], T], of_runs: bool = False) -> T:
         """``make()``, once for each key; an error is made once too. ``of_runs``: it depends on which runs serve."""
         key = (key, self.early if of_runs else 0)
-        if key not in self._kept:
+        if key not in self._made:
             try:
-                self._kept[key] = (True, make())
+                self._made[key] = (True, make())
             except UserError as error:
-                self._kept[key] = (False, error)
-        fine, value = self._kept[key]
+                self._made[key] = (False, error)
+        fine, value = self._made[key]
         if not fine:
             raise value
         kept: T = value
@@ -137,7 +215,7 @@ class Bench:
         found = list(self.by_seed(need).values())
         if not found:
             raise NotRun(f"missing: {self.standing([need]).absent()}")
-        check_comparable(found)
+        measure.check_comparable(found)
         return found
 
     def every(self, need: Need) -> list[Run]:
@@ -169,19 +247,16 @@ class Bench:
 
     def corpus(self, role: str) -> Corpus:
         """The text of a role. It is fetched only if that was allowed."""
-        return self.memo(("corpus", role), lambda: self._load(role))
-
-    def _load(self, role: str) -> Corpus:
         name = self.library.corpus_name(role)
         if not self.fetch and not self.scale.at_hand(name, self.cache):
             raise NotRun(f"the text {name} is not here; --fetch gets it")
-        return self.scale.load(name, self.cache)
+        return self.memo(("corpus", role), lambda: self.scale.load(name, self.cache))
 
     def text(self, role: str) -> Text:
         """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
-        return self.memo(("text", role), lambda: self._kept_text(role) or self._measured_text(role))
+        return self.memo(("text", role), lambda: self._stored_text(role) or self._measured_text(role))
 
-    def _kept_text(self, role: str) -> Text | None:
+    def _stored_text(self, role: str) -> Text | None:
         kept = stored_text(self.library.roots, self.library.corpus_name(role))
         runs = [run for run in self.library.runs if self.scale.role_of(run.config["corpus"]) == role]
         if kept is None or any(run.config["corpus"]["sha256"] != kept.sha256 for run in runs):
@@ -191,19 +266,12 @@ class Bench:
         return kept if asked == (found.length, found.stride, len(found.windows) - extra, extra) else None
 
     def _measured_text(self, role: str) -> Text:
-        corpus, labels = self.corpus(role), self.labels(role)
+        corpus, length, stride = self.corpus(role), self.scale.length(256), self.scale.depth_stride
+        labels = measure.label_corpus(corpus, "valid", length, stride, cache=self.cache)
         windows = Windows(corpus.train, 256, 256)
         start = windows.gather(torch.arange(min(START_WINDOWS, len(windows)))).to(torch.uint8)
-        sizes = self.scale.standard, self.scale.enriched
-        return Text(corpus.sha256, corpus.vocab_size, battery(labels, *sizes), labels.share(24), start)
-
-    def labels(self, role: str) -> CopyDepth:
-        """Copy depth of every validation target of a role's text."""
-        length, stride = self.scale.length(256), self.scale.depth_stride
-        return self.memo(
-            ("labels", role),
-            lambda: label_corpus(self.corpus(role), "valid", length, stride, cache=self.cache),
-        )
+        battery = measure.battery(labels, self.scale.standard, self.scale.enriched)
+        return Text(corpus.sha256, corpus.vocab_size, battery, labels.share(24), start)
 
     def battery(self, role: str) -> Battery:
         """The standard and the enriched slice of a role's text."""
@@ -214,14 +282,16 @@ class Bench:
     def losses(self, run: Run, role: str) -> NDArray[np.float32]:
         """Bits of every target of the battery under a run's best weights."""
 
-        def measure() -> NDArray[np.float32]:
-            kept = stored_losses(run, self.battery(role))
+        def make() -> NDArray[np.float32]:
+            kept = measure.stored_losses(run, self.battery(role))
             if kept is not None:
                 return kept
             device = choose_device(self.device)
-            return run_losses(run, self.corpus(role), self.battery(role), device=device, cache=self.cache)
+            return measure.run_losses(
+                run, self.corpus(role), self.battery(role), device=device, cache=self.cache
+            )
 
-        return self.memo(("losses", run.folder), measure)
+        return self.memo(("losses", run.folder), make)
 
     def model(self, run: Run) -> nn.Module:
         return self.memo(("model", run.folder), lambda: run.load_model("best"))
@@ -229,26 +299,28 @@ class Bench:
     def reading(self, run: Run) -> KernelReading:
         """The kernel of a run's best weights, from them or from what was kept of that epoch."""
 
-        def measure() -> KernelReading:
+        def make() -> KernelReading:
             if weights_hash(run.folder) is not None:
-                return read_kernel(self.model(run), run.name)
-            best = best_epoch(run).epoch
+                return measure.read_kernel(self.model(run), run.name)
+            best = measure.best_epoch(run).epoch
             kept = next((model for epoch, model in run.kernels() if epoch == best), None)
             if kept is None:
                 raise NotRun(f"{run.name} has neither weights nor the kernel of its best epoch, {best}")
-            return read_kernel(kept, run.name)
+            return measure.read_kernel(kept, run.name)
 
-        return self.memo(("kernel", run.folder), measure)
+        return self.memo(("kernel", run.folder), make)
 
     def history(self, run: Run) -> list[KernelReading]:
         """The kernel at the start, after every epoch that was kept, and as trained."""
-        return self.memo(("history", run.folder), lambda: through_training(run, self.reading(run)))
+        return self.memo(("history", run.folder), lambda: measure.through_training(run, self.reading(run)))
 
-    def finding(self, run: Run, name: str, kind: type[Finding], measure: Callable[[], Finding]) -> Finding:
+    def measured(
+        self, run: Run, name: str, kind: type[Measured], measure: Callable[[], Measured]
+    ) -> Measured:
         """What was measured on a run's best weights: as it was kept beside it, else measured now."""
 
-        def make() -> Finding:
-            kept = stored_finding(run, name, kind)
+        def make() -> Measured:
+            kept = stored_measurement(run, name, kind)
             return measure() if kept is None else kept
 
         return self.memo((name, run.folder), make)
@@ -267,7 +339,7 @@ class Bench:
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
         """Margins by bin, one row per run and bin, against the losses ``base`` of every target."""
         losses = {name: self.losses(run, role) for name, run in runs.items()}
-        return margin_table(losses, base, self.battery(role), resamples=self.scale.cluster_resamples)
+        return measure.margin_table(losses, base, self.battery(role), resamples=self.scale.cluster_resamples)
 
     def seed_names(self, role: str, family: str) -> dict[str, Run]:
         """A family's runs by their names in the margins table: ``"FSN, s0"``."""
@@ -276,32 +348,32 @@ class Bench:
     def margins(self, role: str) -> Table:
         """Margins against the reference, one row per run and bin, of every family that has runs."""
 
-        def measure() -> Table:
+        def make() -> Table:
             runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
             return self.against(role, runs, self.reference(role))
 
-        return self.memo(("margins", role), measure, of_runs=True)
+        return self.memo(("margins", role), make, of_runs=True)
 
     def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
         """The row of one run and bin."""
         return cell(self.margins(role), run, name)
 
-    def seed_margins(self, role: str, family: str, name: str) -> SeedSummary:
+    def seed_margins(self, role: str, family: str, name: str) -> measure.SeedSummary:
         """Mean, deviation and extremes over seeds of the margin on one bin."""
         self.runs(FAMILIES[role][family])
         seeds = self.seed_names(role, family)
-        return seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
+        return measure.seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
 
-    def curve(self, family: str, role: str = "text") -> DepthCurve:
+    def curve(self, family: str, role: str = "text") -> measure.DepthCurve:
         """Seed-mean margin of a family at every exact depth."""
         runs = self.runs(FAMILIES[role][family])
         return self.memo(
             ("curve", role, family),
-            lambda: depth_curve(
+            lambda: measure.depth_curve(
                 [self.losses(run, role) for run in runs],
                 self.reference(role),
                 self.battery(role),
-                resamples=self.scale.position_resamples,
+                self.scale.position_resamples,
             ),
             of_runs=True,
         )

@@ -17,8 +17,7 @@ from ..train.commands import RunPath
 
 if TYPE_CHECKING:
     from .bench import Bench
-    from .rows import Claim, Row, Verdict
-    from .runs import Need
+    from .needs import Need
 
 Name = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ITEM")]
 All = Annotated[bool, tyro.conf.arg(name="all")]
@@ -66,7 +65,7 @@ def reproduce(
         device: Where losses are measured: auto, cpu, cuda.
     """
     from .bench import Bench
-    from .runs import Library, sweep_text
+    from .needs import Library, sweep_text
     from .sections import needs_of
     from .writing import make_report, summary, write_readme, write_report
 
@@ -187,11 +186,8 @@ def show_list(bench: Bench) -> None:
             runs += f", {len(standing.begun)} begun"
         view.add_row(item.name, item.title, item.where, runs)
     standing = bench.standing(needs_of("claims"))
-    sentences, there = (
-        f"{len(CLAIMS)} sentences and their verdicts",
-        f"{len(standing.there)} of {standing.total}",
-    )
-    view.add_row("claims", sentences, "throughout", there)
+    there = f"{len(standing.there)} of {standing.total}"
+    view.add_row("claims", f"{len(CLAIMS)} sentences and their verdicts", "throughout", there)
     Console().print(view)
     used = len(bench.library.runs)
     print(
@@ -210,60 +206,29 @@ def show_notes(bench: Bench) -> None:
 
 def show_item(bench: Bench, name: str, folder: Path | None, runs: Path) -> None:
     """One item on the terminal, and in files if there is a folder for them."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
     from .rows import judge
     from .sections import CLAIMS, item_named
-    from .writing import write_claims, write_item
+    from .writing import claims_markdown, item_markdown, write_claims, write_item
 
     if name == "claims":
         judged = [(claim, judge(claim, bench)) for claim in CLAIMS]
-        show_claims(judged)
-        print(f"{len(judged)} claims.")
+        text = f"{claims_markdown(judged)}\n{len(judged)} claims."
     else:
         item = item_named(name)
         result = item.compute(bench)
         standing = bench.standing(item.needs)
+        text = item_markdown(item, result, "reproduction")
         if item.needs:
-            print(f"{item.title}: {len(standing.there)} of {standing.total} runs are there.")
-        show_rows(result.rows)
-        jobs = standing.jobs(runs)
-        if jobs:
-            print("missing runs (--run trains them here, --sweep FILE lists them):")
-        for job in jobs:
-            print("  fsn train " + shlex.join(job.arguments()))
-        for note in result.notes:
-            print(note)
+            text += f"\n{len(standing.there)} of {standing.total} runs are there."
+    Console().print(Markdown(printable(text, "lines")))
+    if name != "claims" and (jobs := standing.jobs(runs)):
+        print("missing runs (--run trains them here, --sweep FILE lists them):")
+        print("\n".join("  fsn train " + shlex.join(job.arguments()) for job in jobs))
     if folder is not None:
         with writing(folder, ELSEWHERE):
             paths = [write_claims(judged, folder)] if name == "claims" else write_item(item, result, folder)
         print("written: " + ", ".join(map(str, paths)))
     show_notes(bench)
-
-
-def show_rows(rows: Sequence[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from .rows import SHOWN
-    from .writing import groups
-
-    view = Table(*SHOWN)
-    for column in view.columns[1:4]:
-        column.justify, column.no_wrap = "right", True
-    for group, some in groups(rows):
-        if group:
-            view.add_row(f"[bold]{printable(group, 'rich')}[/bold]")
-        for row in some:
-            view.add_row(*(printable(cell, "rich") for cell in row.cells))
-    Console().print(view)
-
-
-def show_claims(judged: Sequence[tuple[Claim, Verdict]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    colours = {"holds": "green", "fails": "red", "holds so far": "green", "fails so far": "red"}
-    view = Table("verdict", "the paper says", "evidence")
-    for claim, verdict in judged:
-        shown = f"[{colours.get(verdict.state, 'dim')}]{verdict.state}[/]"
-        view.add_row(shown, f"{claim.says} ({claim.where})", printable(verdict.evidence, "rich"))
-    Console().print(view)

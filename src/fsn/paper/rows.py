@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..measure import SeedSummary, Table
+from ..measure.tables import signed as signed
 from .bench import Bench, NotRun
-from .runs import Need, kernels_of, precisions_of
+from .needs import Need, commits_of, precisions_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,28 +26,17 @@ MACROS = "every numeric macro of the paper"
 EFFICIENCY = "efficiency (A100, fp32, eager; thousand tokens/s)"
 DEEP_SHARE = "deep share of validation tokens (depth >= 24), percent"
 
-Path = tuple[str, ...]
-
 
 @dataclass(frozen=True)
 class Cited:
-    """A number of the paper, the deviation or half-spread it gives with it, and where both stand."""
+    """A number of the paper, and the deviation or half-spread it gives with it."""
 
     value: float
-    sources: tuple[Path, ...]
     spread: float | None = None
-
-    def plus_minus(self, other: Cited) -> Cited:
-        """The same number with ``other`` as its deviation over seeds."""
-        return Cited(self.value, self.sources + other.sources, other.value)
-
-    def also(self, *paths: Path) -> Cited:
-        """The same number, naming further places that belong to it."""
-        return Cited(self.value, self.sources + paths, self.spread)
 
     def minus(self, other: Cited) -> Cited:
         """A difference the paper leaves to its reader."""
-        return Cited(self.value - other.value, self.sources + other.sources)
+        return Cited(self.value - other.value)
 
 
 @functools.cache
@@ -63,12 +53,7 @@ def parameter_totals() -> dict[tuple[str, str, int], int]:
     return {(family, size.lower(), symbols[corpus]): total for (family, corpus, size), total in keyed}
 
 
-def source() -> str:
-    """Which paper the numbers are from."""
-    return str(values()["source"])
-
-
-def look_up(path: Path) -> float:
+def look_up(*path: str) -> float:
     """The number at a path of keys; a list is entered by position, written as text."""
     here: Any = values()
     for key in path:
@@ -83,12 +68,12 @@ def look_up(path: Path) -> float:
 
 def cite(*path: str) -> Cited:
     """``cite("ladder", "2M", "fsn@30")``: the paper's number at that path."""
-    return Cited(look_up(path), (path,))
+    return Cited(look_up(*path))
 
 
 def cite_mean(*path: str) -> Cited:
     """A mean over seeds with its deviation."""
-    return cite(*path, "mean").plus_minus(cite(*path, "std"))
+    return Cited(look_up(*path, "mean"), look_up(*path, "std"))
 
 
 def macro(name: str) -> Cited:
@@ -96,17 +81,9 @@ def macro(name: str) -> Cited:
     return cite(MACROS, name)
 
 
-def stated(value: float) -> Cited:
-    """A number that stands in the paper's prose or in its configuration table, not among the values."""
-    return Cited(float(value), ())
-
-
 # -- rows --------------------------------------------------------------------------------------------------
 
-COMPUTED = "computed"
-MEASURED = "measured"
-PARTIAL = "fewer seeds"
-MISSING = "missing"
+COMPUTED, MEASURED, PARTIAL, MISSING = "computed", "measured", "fewer seeds", "missing"
 OTHER_WEIGHTS = "the run went on, and its best weights are of a later epoch than those asked for"
 
 COLUMNS = (
@@ -141,13 +118,6 @@ class Row:
         return self.ours - self.paper.value
 
     @property
-    def data(self) -> dict[str, Any]:
-        """The row at full precision, for CSV."""
-        paper = (None, None) if self.paper is None else (self.paper.value, self.paper.spread)
-        ours = (self.ours, self.spread, self.difference, self.seeds, self.state, self.remark)
-        return dict(zip(COLUMNS, (self.group, self.quantity, *paper, *ours), strict=True))
-
-    @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
         """Quantity, paper, ours, difference, seeds and remark as text."""
         paper = "" if self.paper is None else number(self.paper.value, self.form, self.paper.spread)
@@ -170,14 +140,19 @@ def number(value: float | None, form: str, spread: float | None = None) -> str:
     return text.replace("-", "−")
 
 
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table from the values of each row."""
+    return Table(columns, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
 def data_table(rows: Sequence[Row]) -> Table:
     """At full precision, for CSV."""
-    return Table(COLUMNS, [row.data for row in rows])
-
-
-def display_table(rows: Sequence[Row]) -> Table:
-    """As it is read: one line of text cells for each row."""
-    return Table(SHOWN, [dict(zip(SHOWN, row.cells, strict=True)) for row in rows])
+    papers = [(None, None) if row.paper is None else (row.paper.value, row.paper.spread) for row in rows]
+    ours = [(row.ours, row.spread, row.difference, row.seeds, row.state, row.remark) for row in rows]
+    heads = [(row.group, row.quantity) for row in rows]
+    return table_of(
+        COLUMNS, [head + paper + rest for head, paper, rest in zip(heads, papers, ours, strict=True)]
+    )
 
 
 def grouped(group: str, rows: Iterable[Row]) -> list[Row]:
@@ -187,15 +162,11 @@ def grouped(group: str, rows: Iterable[Row]) -> list[Row]:
 
 def levels(bench: Bench, role: str, rows: Iterable[Row]) -> list[Row]:
     """Levels of loss, or counts, on the text of a role: no differences where that is not the paper's text."""
-    said = bench.stand_in([role])
-    if not said:
+    text = bench.stand_in([role])
+    if not text:
         return list(rows)
-    return [
-        dataclasses.replace(
-            row, comparable=False, remark=row.remark if said in row.remark else joined(row.remark, said)
-        )
-        for row in rows
-    ]
+    remarks = [(row, row.remark if text in row.remark else joined(row.remark, text)) for row in rows]
+    return [dataclasses.replace(row, comparable=False, remark=remark) for row, remark in remarks]
 
 
 def joined(*parts: str) -> str:
@@ -205,10 +176,10 @@ def joined(*parts: str) -> str:
 Measurement = float | SeedSummary | tuple[float | SeedSummary, str]
 
 
-def compare(
+def make_row(
     bench: Bench,
     quantity: str,
-    paper: Cited | None,
+    paper: Cited | float | None,
     needs: Sequence[Need],
     measure: Callable[..., Measurement],
     form: str = ".4f",
@@ -216,58 +187,41 @@ def compare(
     timed: bool = False,
     whole: bool = False,
 ) -> Row:
-    """Measure a quantity on the runs of some needs, one list of runs for each.
+    """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
 
     A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
     so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``measure`` returns a number,
-    a summary over seeds, or either with a remark.
+    a summary over seeds, or either with a remark. The paper's number may stand in its prose or in its
+    configuration table: then it is given as it is.
     """
+    paper = Cited(float(paper)) if isinstance(paper, int | float) else paper
     standing = bench.standing(needs)
     groups = [list(bench.by_seed(need).values()) for need in needs]
+    runs = [run for group in groups for run in group]
     asked = [len(bench.scale.seeds(need)) for need in needs]
     seeds = " × ".join(f"{len(group)}/{count}" for group, count in zip(groups, asked, strict=True))
-    text = bench.stand_in({need.role for need in needs})
     if len(groups) > 2:
-        seeds = f"{sum(map(len, groups))}/{sum(asked)} runs"
+        seeds = f"{len(runs)}/{sum(asked)} runs"
+    missing = Row(quantity, paper, None, None, seeds, MISSING, form)
     if not all(groups) or (whole and not standing.complete):
-        return Row(quantity, paper, None, None, seeds, MISSING, form, standing.absent() or OTHER_WEIGHTS)
+        return dataclasses.replace(missing, remark=standing.absent() or OTHER_WEIGHTS)
     try:
         if timed:
             bench.same_setting(*groups)
-            remark = joined(remark, kernels_of(run for group in groups for run in group))
+            remark = joined(remark, commits_of(runs))
         found = measure(*groups)
     except UserError as error:
-        return Row(quantity, paper, None, None, seeds, MISSING, form, str(error))
-    text = joined(text, precisions_of(run for group in groups for run in group))
-    state = MEASURED if all(len(group) == n for group, n in zip(groups, asked, strict=True)) else PARTIAL
-    return _row(quantity, paper, found, seeds, state, form, joined(remark, text))
-
-
-def compute(
-    quantity: str,
-    paper: Cited | None,
-    measure: Callable[[], Measurement],
-    form: str = ".4f",
-    remark: str = "",
-) -> Row:
-    """A quantity that needs no run; a text that is not at hand makes it missing."""
-    try:
-        found = measure()
-    except NotRun as error:
-        return Row(quantity, paper, None, None, "", MISSING, form, str(error))
-    return _row(quantity, paper, found, "", COMPUTED, form, remark)
-
-
-def _row(
-    quantity: str, paper: Cited | None, found: Measurement, seeds: str, state: str, form: str, remark: str
-) -> Row:
+        return dataclasses.replace(missing, remark=str(error))
     found, more = found if isinstance(found, tuple) else (found, "")
-    value, spread = found, None
+    spread = None
     if isinstance(found, SeedSummary):
-        value, spread = found.mean, found.std if found.count > 1 else None
-    assert not isinstance(value, SeedSummary)
-    remark = joined(remark, more, "nothing to measure" if math.isnan(value) else "")
-    return Row(quantity, paper, value, spread, seeds, state, form, remark)
+        found, spread = found.mean, found.std if found.count > 1 else None
+    text = bench.stand_in({need.role for need in needs})
+    state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
+    remark = joined(
+        remark, text, precisions_of(runs), more, "nothing to measure" if math.isnan(found) else ""
+    )
+    return Row(quantity, paper, found, spread, seeds, state, form, remark)
 
 
 # -- items -------------------------------------------------------------------------------------------------
@@ -318,11 +272,7 @@ class Item:
 
 def item(name: str, title: str, where: str, *needs: Need) -> Callable[[Callable[[Bench], Result]], Item]:
     """Make the function below an item; its docstring is what the page says about it."""
-
-    def enter(compute: Callable[[Bench], Result]) -> Item:
-        return Item(name, title, where, " ".join((compute.__doc__ or "").split()), compute, needs)
-
-    return enter
+    return lambda compute: Item(name, title, where, " ".join((compute.__doc__ or "").split()), compute, needs)
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -331,6 +281,7 @@ HOLDS, FAILS = "holds", "fails"
 HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "fails so far"
 NO_CASE, NOT_RUN = "no such case", "not run yet"
 STATES = (HOLDS, FAILS, HOLDS_SO_FAR, FAILS_SO_FAR, NO_CASE, NOT_RUN)
+ABOUT_SPEED = "the paper's own implementation; ours is another"
 
 Found = tuple[bool, str]
 """Whether a sentence is true of the runs, and the numbers that show it."""
@@ -344,12 +295,11 @@ class NoCase(UserError):
 class Claim:
     """One sentence of the paper that runs can confirm or refute.
 
-    ``check`` says whether it is true of the runs, and the numbers that show it. ``cites`` are the macros, or
-    other places of ``values.json``, that the sentence prints. ``every`` marks a sentence about every seed or
-    every epoch: one counterexample refutes it, however few runs there are. Other sentences are judged when
-    all their runs are there, and before that with a "so far". ``early`` is the number of epochs from which on
-    a run says something although the paper's has more. ``speed`` marks what the paper says of its own
-    implementation, which is not ours.
+    ``check`` says whether it is true of the runs, and the numbers that show it. ``every`` marks a sentence
+    about every seed or every epoch: one counterexample refutes it, however few runs there are. Other
+    sentences are judged when all their runs are there, and before that with a "so far". ``early`` is the
+    number of epochs from which on a run says something although the paper's has more. ``speed`` marks what
+    the paper says of its own implementation, which is not ours.
     """
 
     name: str
@@ -357,17 +307,9 @@ class Claim:
     says: str
     needs: tuple[Need, ...]
     check: Callable[[Bench], Found]
-    cites: str | tuple[Path, ...] = ()
     every: bool = False
     early: int = 0
     speed: bool = False
-
-    @property
-    def places(self) -> tuple[Path, ...]:
-        """Where the numbers of the sentence stand in ``values.json``."""
-        if isinstance(self.cites, str):
-            return tuple(path for name in self.cites.split() for path in macro(name).sources)
-        return self.cites
 
 
 @dataclass(frozen=True)
@@ -407,19 +349,6 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     return Verdict(HOLDS_SO_FAR if true else FAILS_SO_FAR, f"{evidence} ({in_hand})")
 
 
-def claims_table(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper") -> Table:
-    """One row per claim; ``scale`` says what the verdicts are worth."""
-    columns = ("claim", "where", "the paper says", "about", "verdict", "evidence", "scale")
-    rows = [
-        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, scale)
-        for c, v in judged
-    ]
-    return Table(columns, [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-ABOUT_SPEED = "the paper's own implementation; ours is another"
-
-
 # -- numbers in evidence -----------------------------------------------------------------------------------
 
 
@@ -427,23 +356,29 @@ def bits(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}f}"
 
 
-def signed(value: float, digits: int = 4) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
 def times(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.2f}×"
 
 
-def listed(values: Iterable[float], form: Callable[[float], str] = bits) -> str:
-    return ", ".join(form(value) for value in values)
+def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -> str:
+    """Numbers with commas between them; ``form`` is a function, or a format such as ``.3f``."""
+    write = (lambda value: number(value, form)) if isinstance(form, str) else form
+    return ", ".join(write(value) for value in values)
 
 
-def below(ours: float, theirs: float, where: str = "") -> Found:
-    """Whether one loss is below another."""
-    return ours < theirs, f"{bits(ours)} against {bits(theirs)}{where}"
+def listing(
+    values: Iterable[float],
+    true: Callable[[Any], Any],
+    form: Callable[[float], str] | str = bits,
+    words: str = "{}",
+) -> Found:
+    """Whether something is true of these values, and the values in words."""
+    found = list(values)
+    return bool(true(found)), words.format(listed(found, form))
 
 
-def beyond(value: float, positive: bool = True) -> Found:
-    """Whether a difference lies above zero, or below."""
-    return value > 0 if positive else value < 0, signed(value)
+def below(
+    ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits, word: str = "against"
+) -> Found:
+    """Whether one number is below another, and both."""
+    return ours < theirs, f"{form(ours)} {word} {form(theirs)}{where}"

@@ -16,6 +16,7 @@ from ..progress import track
 from ..train import Run
 from ..train.evaluate import read_evaluations
 from .bench import Bench
+from .needs import Library, epochs_of, validated_in
 from .rows import (
     ABOUT_SPEED,
     COMPUTED,
@@ -28,19 +29,18 @@ from .rows import (
     NO_CASE,
     NOT_RUN,
     PARTIAL,
+    SHOWN,
     Claim,
     Item,
     Result,
     Row,
     Verdict,
-    claims_table,
     data_table,
-    display_table,
     judge,
     number,
-    source,
+    table_of,
+    values,
 )
-from .runs import Library, epochs_of, validated_in
 from .sections import CLAIMS, ITEMS, needs_of
 from .sections.beyond import found_runs, papers_values
 
@@ -97,6 +97,7 @@ def rounded_notes(library: Library) -> list[str]:
     return [f"The loss curves of {', '.join(runs)} {said}; all others in float32."] if runs else []
 
 
+PAGE = "reproduction.html"
 MISSING_RUNS = (
     "`fsn reproduce --all --run` trains them, `fsn reproduce --sweep FILE` lists them for `fsn sweep`."
 )
@@ -125,7 +126,12 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
 def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path, scale: str = "paper") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "claims.csv"
-    claims_table(judged, scale).write_csv(path)
+    columns = ("claim", "where", "the paper says", "about", "verdict", "evidence", "scale")
+    rows = [
+        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, scale)
+        for c, v in judged
+    ]
+    table_of(columns, rows).write_csv(path)
     return path
 
 
@@ -155,7 +161,7 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
         known = [row for row in rows if row.state != MISSING]
         if known:
             lines += [f"**{group}**", ""] if group else []
-            lines += [markdown_table(display_table(known))]
+            lines += [markdown_table(table_of(SHOWN, [row.cells for row in known]))]
     absent = sum(row.state == MISSING for row in result.rows)
     if absent:
         lines += [f"{absent} of {len(result.rows)} rows wait for runs.", ""]
@@ -183,7 +189,7 @@ def claims_markdown(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper
 
     def table(some: Sequence[tuple[Claim, Verdict]]) -> str:
         lines = [(c.where, claim_words(c), f"**{v.state}**", v.evidence) for c, v in some]
-        return markdown_table(Table(columns, [dict(zip(columns, line, strict=True)) for line in lines]))
+        return markdown_table(table_of(columns, lines))
 
     known = [(claim, verdict) for claim, verdict in judged if verdict.state != NOT_RUN]
     rest = [(claim, verdict) for claim, verdict in judged if verdict.state == NOT_RUN]
@@ -193,23 +199,14 @@ def claims_markdown(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper
 
 def runs_table(runs: Sequence[Run]) -> Table:
     """Which runs were used, and what they ran on."""
-    columns = ("run", "epochs", "precision", "device", "fsn", "commit")
     rows = []
     for run in runs:
         about = run.environment
-        packages = about.get("packages") or {}
-        versions = f"{about.get('fsn', '?')}, torch {packages.get('torch', '?')}"
+        versions = f"{about.get('fsn', '?')}, torch {(about.get('packages') or {}).get('torch', '?')}"
         commit = str(about.get("commit") or "")[:10] + ("+" if about.get("modified") else "")
-        cells = (
-            run.name,
-            len(run.epochs),
-            run.config["recipe"].get("precision"),
-            about.get("device"),
-            versions,
-            commit,
-        )
-        rows.append(dict(zip(columns, cells, strict=True)))
-    return Table(columns, rows)
+        precision = run.config["recipe"].get("precision")
+        rows.append((run.name, len(run.epochs), precision, about.get("device"), versions, commit))
+    return table_of(("run", "epochs", "precision", "device", "fsn", "commit"), rows)
 
 
 def summary(report: Report) -> str:
@@ -225,14 +222,14 @@ def summary(report: Report) -> str:
     )
 
 
-def report_markdown(report: Report, pictures: str, page: str) -> str:
-    """The whole registry as one page of Markdown."""
+def top_markdown(report: Report) -> str:
+    """What the page is, and the state of the whole."""
     lines = [
         "# Reproduction",
         "",
-        f"Every table and figure of {source()}, with the paper's value, ours, the difference and the number "
+        f"Every table and figure of {values()['source']}, with the paper's value, ours, the difference and the number "
         f"of seeds in the same row (found/asked). Written by `fsn reproduce --all`; do not edit. The same with live "
-        f"curves is `{page}`, which that command writes beside this page.",
+        f"curves is `{PAGE}`, which that command writes beside this page.",
         "",
         *([f"**{report.note}**", ""] if report.note else []),
         summary(report) + " What has no run is left out, never filled in: see the list of missing runs.",
@@ -240,16 +237,27 @@ def report_markdown(report: Report, pictures: str, page: str) -> str:
         *(f"- {note}" for note in report.notes),
         "",
     ]
-    lines += [item_markdown(item, result, pictures) for item, result in report.results]
-    lines += ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    lines += [claims_markdown(report.judged, report.scale)]
+    return "\n".join(lines)
+
+
+def end_markdown(report: Report) -> str:
+    """Missing runs, runs used, runs left out."""
+    lines = []
     if report.missing:
         lines += ["## Missing runs", "", MISSING_RUNS, "", *(f"- {words}" for words in report.missing), ""]
     if report.runs:
         lines += ["## Runs used", "", markdown_table(runs_table(report.runs))]
     if report.refused:
         lines += ["## Runs left out", "", *(f"- {reason}" for reason in report.refused), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines)
+
+
+def report_markdown(report: Report) -> str:
+    """The whole registry as one page of Markdown."""
+    items = [item_markdown(item, result, "reproduction") for item, result in report.results]
+    claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
+    claims += [claims_markdown(report.judged, report.scale)]
+    return "\n".join([top_markdown(report), *items, *claims, end_markdown(report)]).rstrip() + "\n"
 
 
 def write_report(report: Report, out: Path) -> list[Path]:
@@ -260,8 +268,8 @@ def write_report(report: Report, out: Path) -> list[Path]:
     for item, result in report.results:
         write_item(item, result, folder)
     write_claims(report.judged, folder, report.scale)
-    markdown, page = out / "reproduction.md", out / "reproduction.html"
-    write_text_atomic(markdown, report_markdown(report, "reproduction", page.name))
+    markdown, page = out / "reproduction.md", out / PAGE
+    write_text_atomic(markdown, report_markdown(report))
     write_text_atomic(page, build_page(report, folder))
     return [markdown, page]
 

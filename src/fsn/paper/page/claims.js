@@ -1,4 +1,4 @@
-// Which claims are shown: those with a verdict, all, or those of one verdict. And whether what is missing is shown.
+// Which claims are shown: those with a verdict, all, or those of one verdict.
 (() => {
   const rows = [...document.querySelectorAll("table.claims tbody tr")], shown = document.getElementById("claims-count");
   const fits = (row, kind) => kind === "all" || (kind === "judged" ? row.dataset.verdict !== "not-run-yet" : row.dataset.verdict === kind);
@@ -12,6 +12,4 @@
   const options = kinds.map(([kind, word]) => [kind, `${word} (${count(kind)})`]);
   Charts.choice(document.getElementById("claims-filter"), options, "judged", show);
   show("judged");
-  const box = document.getElementById("show-missing");
-  box.addEventListener("input", () => document.body.classList.toggle("all-rows", box.checked));
 })();

@@ -8,9 +8,9 @@ from typing import Any
 from ...errors import UserError
 from ...train import Run
 from ..bench import Bench
+from ..needs import FSN, FSN_CONVERGED, Need
 from ..rows import Claim, Item
-from ..runs import FSN, FSN_CONVERGED, Need
-from . import beyond, code, copy_depth, kernel, main, parts, scale
+from . import beyond, copy_depth, coupling, main, parts, scale
 
 ITEMS: tuple[Item, ...] = (
     beyond.so_far,
@@ -22,7 +22,7 @@ ITEMS: tuple[Item, ...] = (
     copy_depth.distance,
     copy_depth.early_transfer,
     beyond.dropout,
-    kernel.coupling,
+    coupling.coupling,
     beyond.which_field_copies,
     beyond.where_it_looks,
     scale.ladder,
@@ -31,11 +31,11 @@ ITEMS: tuple[Item, ...] = (
     scale.at_the_crossing,
     parts.ablations,
     copy_depth.on_code,
-    code.sequence_512,
+    main.sequence_512,
     scale.code_wall_clock,
-    code.failures,
+    main.failures,
     scale.efficiency,
-    kernel.synchronization,
+    coupling.synchronization,
     parts.parameters,
     parts.configuration,
     parts.init_ramp,
@@ -44,9 +44,8 @@ ITEMS: tuple[Item, ...] = (
 
 CLAIMS: tuple[Claim, ...] = (
     *main.CLAIMS,
-    *code.CLAIMS,
     *copy_depth.CLAIMS,
-    *kernel.CLAIMS,
+    *coupling.CLAIMS,
     *scale.CLAIMS,
     *parts.CLAIMS,
     *scale.SPEED_CLAIMS,
@@ -70,9 +69,9 @@ def needs_of(item: str | None = None) -> list[Need]:
     return list(item_named(item).needs) if item else [need for one in ITEMS for need in one.needs] + claims
 
 
-FINDINGS: dict[str, tuple[Callable[[Bench, Run], Any], tuple[Need, ...]]] = {
-    "gates": (kernel.gate_table, (FSN_CONVERGED,)),
-    "states": (kernel.states_of, tuple(kernel.STATES.values())),
+MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], tuple[Need, ...]]] = {
+    "gates": (coupling.gate_table, (FSN_CONVERGED,)),
+    "states": (coupling.states_of, tuple(coupling.STATES.values())),
     "looks": (beyond.looks_of, tuple(beyond.LOOKING.values())),
     "lesions": (beyond.lesions, (FSN.seed(0),)),
 }

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from ...measure import (
-    FIELDS,
-    Looks,
-    Table,
-    best_epoch,
-    depth_losses,
-    diverged_at,
-    draw_depth_bars,
-    draw_lesions,
-    draw_looks,
-    family_table,
-    lesion_table,
-    look,
-    loss_at,
-    repeated,
-    seed_summary,
-    stacked,
-)
+from ... import measure
+from ...measure import FIELDS, Looks, Table, diverged_at, loss_at
 from ...measure.losses import FILE
 from ...train import Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell
-from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, compare, grouped, item
-from ..runs import (
+from ..needs import (
     DROPOUT,
     FSN,
     KURAMOTO,
@@ -46,6 +30,7 @@ from ..runs import (
     Need,
     epochs_of,
 )
+from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, grouped, item, make_row
 from .copy_depth import cite_margin, intervals
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -171,7 +156,7 @@ def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
     found: dict[int, Run] = {}
     for run in b.library.matching(need, 0):
         if epochs_of(run) and any((run.folder / name).is_file() for name in ("best.safetensors", FILE)):
-            found.setdefault(best_epoch(run).epoch, run)
+            found.setdefault(measure.best_epoch(run).epoch, run)
     return found
 
 
@@ -206,46 +191,36 @@ def depth_so_far(b: Bench) -> Result:
         return missing("no transformer and FSN of seed 0 with weights of the same epoch")
     epoch, reference, models = found
     try:
-        table = b.against("text", models, b.losses(reference, "text"))
+        margins = b.against("text", models, b.losses(reference, "text"))
     except NotRun as reason:
         return missing(str(reason))
-    rows = []
-    for line in table.rows:
-        remark = f"{intervals(line)}, {line['tokens']:,} targets"
-        title = f"{line['run']}, depth {line['bin']}"
-        rows.append(Row(title, None, line["margin"], None, "1", form="+.4f", remark=remark))
-    every = {"transformer": reference, **models}
-    losses = {name: b.losses(run, "text") for name, run in every.items()}
+    rows = [
+        Row(
+            f"{line['run']}, depth {line['bin']}",
+            *(None, line["margin"], None, "1"),
+            form="+.4f",
+            remark=f"{intervals(line)}, {line['tokens']:,} targets",
+        )
+        for line in margins.rows
+    ]
+    losses = {name: b.losses(run, "text") for name, run in {"transformer": reference, **models}.items()}
     caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
-    families = family_table(table, {name: [name] for name in models})
-    draw = functools.partial(draw_depth_bars, families)
+    families = measure.seed_mean_table(margins, {name: [name] for name in models})
+    draw = functools.partial(measure.draw_depth_bars, families)
     return Result(
         rows=grouped(f"Epoch {epoch}, against {reference.name}", rows),
-        tables=[("Bits per target by copy depth", depth_losses(losses, b.battery("text")))],
-        pictures=[Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, table)],
+        tables=[("Bits per target by copy depth", measure.depth_losses(losses, b.battery("text")))],
+        pictures=[Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, margins)],
     )
 
 
 # -- beyond the paper: dropout -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A model without and with dropout on the feed-forward output, and what the paper's table calls it."""
-
-    name: str
-    without: Need
-    dropped: Need
-    paper: str
-    figure: str
-
-    @property
-    def models(self) -> dict[str, Need]:
-        return {self.name: self.without, f"{self.name}, dropout 0.1": self.dropped}
-
-
-DROPOUT_FSN = Pair("FSN", FSN.seed(0), DROPOUT, "FSN", "dropout")
-DROPOUT_KURAMOTO = Pair(
+Pair = tuple[str, Need, Need, str, str]
+"""A model without and with dropout on the feed-forward output, what the paper's table calls it, and its figure."""
+DROPOUT_FSN: Pair = ("FSN", FSN.seed(0), DROPOUT, "FSN", "dropout")
+DROPOUT_KURAMOTO: Pair = (
     "Kuramoto attention",
     KURAMOTO.seed(0).after(30),
     KURAMOTO_DROPOUT,
@@ -255,64 +230,69 @@ DROPOUT_KURAMOTO = Pair(
 PAIRS = (DROPOUT_FSN, DROPOUT_KURAMOTO)
 
 
+def models_of(pair: Pair) -> dict[str, Need]:
+    name, without, dropped, *_ = pair
+    return {name: without, f"{name}, dropout 0.1": dropped}
+
+
 def dropout_margins(b: Bench, pair: Pair) -> Table:
     """One row per model that is there and bin, against the transformer."""
 
-    def measure() -> Table:
-        runs = {name: run for name, need in pair.models.items() for run in b.by_seed(need).values()}
+    def margins() -> Table:
+        runs = {name: run for name, need in models_of(pair).items() for run in b.by_seed(need).values()}
         return b.against("text", runs, b.losses(b.run(TRANSFORMER.seed(0)), "text"))
 
-    return b.memo(("dropout margins", pair.name), measure)
+    return b.memo(("dropout margins", pair[0]), margins)
 
 
 def beside_the_paper(ours: Table, pair: Pair) -> Table:
-    """The seed means of :func:`~fsn.measure.family_table` with the paper's three seeds as one more family."""
-    table = family_table(ours, {name: [name] for name in dict.fromkeys(ours.column("run"))})
-    rows = list(table.rows)
-    for name in BIN_NAMES:
-        found = seed_summary([cite_margin("text", f"{pair.paper}, s{seed}", name).value for seed in THREE])
-        rows.append(
-            {"family": f"{pair.name} in the paper", "bin": name, "seeds": found.count, "mean": found.mean}
-            | {"std": found.std, "min": found.low, "max": found.high, "range": found.range}
-        )
-    return Table(table.columns, rows, table.formats)
+    """Our margins with the paper's three seeds as one more family."""
+    name, *_, label, _ = pair
+    papers = [
+        {"run": f"s{seed}", "bin": depth, "margin": cite_margin("text", f"{label}, s{seed}", depth).value}
+        | {"tokens": 0, "loss": math.nan}
+        for seed, depth in itertools.product(THREE, BIN_NAMES)
+    ]
+    families = {run: [run] for run in dict.fromkeys(ours.column("run"))}
+    families |= {f"{name} in the paper": [f"s{seed}" for seed in THREE]}
+    return measure.seed_mean_table(Table(ours.columns, [*ours.rows, *papers]), families)
 
 
 @item(
     "dropout",
     "What dropout does to copying",
     "beyond the paper",
-    *(need for pair in PAIRS for need in pair.models.values()),
+    *(need for pair in PAIRS for need in models_of(pair).values()),
     TRANSFORMER.seed(0),
 )
 def dropout(b: Bench) -> Result:
     """Copy-depth margins of the FSN and of Kuramoto attention with and without dropout on the feed-forward
     output, beside the paper's."""
+
+    def row(pair: Pair, model: str, need: Need, name: str) -> Row:
+        def margin(*_: list[Run]) -> Measurement:
+            one = cell(dropout_margins(b, pair), model, name)
+            return one["margin"], f"{intervals(one)}, {one['loss']:.4f} bits per target"
+
+        title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
+        return make_row(b, title, paper, [need, TRANSFORMER.seed(0)], margin, "+.4f")
+
     result = Result()
     for pair in PAIRS:
         rows = []
-        for model, need in pair.models.items():
-            for name in BIN_NAMES:
-
-                def measure(
-                    *_: list[Run], pair: Pair = pair, model: str = model, name: str = name
-                ) -> Measurement:
-                    one = cell(dropout_margins(b, pair), model, name)
-                    return one["margin"], f"{intervals(one)}, {one['loss']:.4f} bits per target"
-
-                title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair.paper}, mean", name)
-                found = compare(b, title, paper, [need, TRANSFORMER.seed(0)], measure, "+.4f")
-                there = [epochs_of(run) for run in b.by_seed(need).values()] or [b.epoch(need.epochs)]
-                rows += grouped(f"{model}, best of {there[0]} epochs", [found])
+        for model, need in models_of(pair).items():
+            epochs = next((epochs_of(run) for run in b.by_seed(need).values()), b.epoch(need.epochs))
+            found = [row(pair, model, need, name) for name in BIN_NAMES]
+            rows += grouped(f"{model}, best of {epochs} epochs", found)
         result.rows += rows
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
             caption = (
-                f"{pair.name}: margins against the transformer by copy depth, without dropout and with dropout "
+                f"{pair[0]}: margins against the transformer by copy depth, without dropout and with dropout "
                 "0.1, and the paper's. Below zero the model is ahead."
             )
-            draw = functools.partial(draw_depth_bars, beside_the_paper(ours, pair))
-            result.pictures.append(Picture(pair.figure, caption, draw, ours))
+            draw = functools.partial(measure.draw_depth_bars, beside_the_paper(ours, pair))
+            result.pictures.append(Picture(pair[4], caption, draw, ours))
     if result.pictures:
         result.notes.append(
             "Margins against the transformer, which has dropout 0.1 here and in the paper; best weights of each, "
@@ -330,19 +310,17 @@ SHALLOW, DEEP = ("0–1",), ("16–23", "24–32")
 def lesions(b: Bench, run: Run) -> Table:
     """The lesion table of a run's best weights, on a sample of the copy-depth battery."""
 
-    def measure() -> Table:
-        model = run.load_model("best")  # its own copy: it may move to another device
-        device = choose_device(b.device)
-        return lesion_table(model, b.corpus("text").valid, b.battery("text").sample(), device=device)
+    def table() -> Table:
+        model = run.load_model("best", choose_device(b.device))
+        return measure.lesion_table(model, b.corpus("text").valid, b.battery("text").sample())
 
-    return b.finding(run, "lesions", Table, measure)
+    return b.measured(run, "lesions", Table, table)
 
 
 def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float:
     """Bits by which targets of these depths cost more without a field, over all of them."""
-    rows = [
-        row for row in table.where(field=field, layer=layer).rows if row["depth"] in depths and row["targets"]
-    ]
+    rows = table.where(field=field, layer=layer).rows
+    rows = [row for row in rows if row["depth"] in depths and row["targets"]]
     if not rows:
         return math.nan
     return float(np.average([row["rise"] for row in rows], weights=[row["targets"] for row in rows]))
@@ -354,31 +332,25 @@ def which_field_copies(b: Bench) -> Result:
     cost then."""
     need = FSN.seed(0)
     run = b.library.reached(need, 0)
+
+    def row(field: str, layer: int, words: str, depths: tuple[str, ...]) -> Row:
+        title = f"without the {field} field of layer {layer}, {words}: rise in bits"
+        return make_row(
+            b, title, None, [need], lambda runs: rise(lesions(b, runs[0]), field, layer, depths), "+.3f"
+        )
+
     layers = range(1, run.model_config.layers + 1) if run is not None else range(1, 2)
-    rows: list[Row] = []
-    for field in FIELDS:
-        for layer in layers:
-            for words, depths in (
-                ("new text (depth 0–1)", SHALLOW),
-                ("long copies (depth 16 and more)", DEEP),
-            ):
-
-                def measure(
-                    runs: list[Run], field: str = field, layer: int = layer, depths: tuple[str, ...] = depths
-                ) -> float:
-                    return rise(lesions(b, runs[0]), field, layer, depths)
-
-                title = f"without the {field} field of layer {layer}, {words}: rise in bits"
-                rows.append(compare(b, title, None, [need], measure, "+.3f"))
-    result = Result(rows=rows)
-    if run is not None and any(row.ours is not None for row in rows):
+    kinds = (("new text (depth 0–1)", SHALLOW), ("long copies (depth 16 and more)", DEEP))
+    places = itertools.product(FIELDS, layers, kinds)
+    result = Result(rows=[row(field, layer, *kind) for field, layer, kind in places])
+    if run is not None and any(row.ours is not None for row in result.rows):
         table = lesions(b, run)
         result.notes.append(
             "Nothing is trained again after a field is taken out, so a rise says what the rest relies on; what a model "
             "that never had it would lose is for the ablations to say."
         )
         caption = f"Rise of the loss, in bits per target, when one field of one layer of {run.name} is taken out, by "
-        draw = functools.partial(draw_lesions, table)
+        draw = functools.partial(measure.draw_lesions, table)
         result.pictures.append(Picture("lesions", caption + "copy depth.", draw, table))
     return result
 
@@ -396,41 +368,39 @@ LOOKING: dict[str, Need] = {
 def looks_of(b: Bench, run: Run) -> Looks:
     """What a run's best weights do with passages of the validation split."""
 
-    def measure() -> Looks:
-        windows, period = repeated(b.corpus("text").valid, b.scale.length(256))
-        return look(b.model(run), windows, period, run.name)
+    def looks() -> Looks:
+        windows, period = measure.repeated(b.corpus("text").valid, b.scale.length(256))
+        return measure.look(b.model(run), windows, period, run.name)
 
-    return b.finding(run, "looks", Looks, measure)
-
-
-def seen(b: Bench, name: str) -> Looks:
-    return replace(looks_of(b, b.run(LOOKING[name])), name=name)
+    return b.measured(run, "looks", Looks, looks)
 
 
 @item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))
 def where_it_looks(b: Bench) -> Result:
     """Attention when a text says something again: at the place itself, or at what came next."""
-    result, found = Result(), []
-    for name, need in LOOKING.items():
-        rows = []
-        for offset, words in ((0, "the same place"), (1, "what came next")):
 
-            def most(runs: list[Run], name: str = name, offset: int = offset) -> Measurement:
-                layer, weight = seen(b, name).most(offset)
-                return weight, f"layer {layer}"
+    def most(name: str, offset: int, words: str) -> Row:
+        def weight(runs: list[Run]) -> Measurement:
+            layer, weight = looks_of(b, runs[0]).most(offset)
+            return weight, f"layer {layer}"
 
-            title = f"{name}: attention of the layer that looks most at {words}"
-            rows.append(compare(b, title, None, [need], most, ".3f"))
+        title = f"{name}: attention of the layer that looks most at {words}"
+        return make_row(b, title, None, [LOOKING[name]], weight, ".3f")
 
-        def saved(runs: list[Run], name: str = name) -> Measurement:
-            one = seen(b, name)
+    def saved(name: str) -> Row:
+        def bits(runs: list[Run]) -> Measurement:
+            one = looks_of(b, runs[0])
             return one.second - one.first, f"from {one.first:.3f} to {one.second:.3f}"
 
         title = f"{name}: bits a symbol, second saying minus first"
-        rows.append(compare(b, title, None, [need], saved, "+.3f"))
+        return make_row(b, title, None, [LOOKING[name]], bits, "+.3f")
+
+    result, found = Result(), []
+    for name, need in LOOKING.items():
+        rows = [most(name, 0, "the same place"), most(name, 1, "what came next"), saved(name)]
         result.rows += rows
         if rows[-1].ours is not None:
-            found.append(seen(b, name))
+            found.append(replace(looks_of(b, b.run(need)), name=name))
     if found:
         result.notes.append(
             "Passages of two fifths of a window, one fifth of other text, the passage again. Attention passes on what "
@@ -441,6 +411,7 @@ def where_it_looks(b: Bench) -> Result:
             "Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, "
             "at +1 what came next."
         )
-        table, draw = stacked([one.table() for one in found]), functools.partial(draw_looks, found)
+        table = measure.stacked([one.table() for one in found])
+        draw = functools.partial(measure.draw_looks, found)
         result.pictures.append(Picture("looks", caption, draw, table))
     return result

@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from ...measure import (
-    EARLY_BINS,
-    Table,
-    best_epoch,
-    bin_name,
-    depth_distance_table,
-    draw_depth_bars,
-    draw_depth_curves,
-    draw_depth_distance,
-    family_table,
-    loss_at,
-    margin_table,
-)
+from ... import measure
+from ...measure import EARLY_BINS, Table, bin_name
 from ...train import Run
 from ..bench import BIN_NAMES, DEEP_BINS, FAMILIES, REFERENCES, SHALLOW_BINS, Bench, NotRun, cell
+from ..needs import (
+    CODE_FSN,
+    CODE_NO_PHASES,
+    CODE_TRANSFORMER,
+    FSN_CONVERGED,
+    KURAMOTO,
+    LEAN,
+    NO_PHASES,
+    REFERENCE,
+    Need,
+)
 from ..rows import (
     DEEP_SHARE,
     Cited,
@@ -34,27 +34,17 @@ from ..rows import (
     Picture,
     Result,
     Row,
+    below,
     cite,
-    compare,
-    compute,
     grouped,
     item,
     joined,
     levels,
     listed,
+    listing,
     macro,
+    make_row,
     signed,
-)
-from ..runs import (
-    CODE_FSN,
-    CODE_NO_PHASES,
-    CODE_TRANSFORMER,
-    FSN_CONVERGED,
-    KURAMOTO,
-    LEAN,
-    NO_PHASES,
-    REFERENCE,
-    Need,
 )
 from .main import final
 
@@ -89,50 +79,51 @@ def cite_margin(role: str, label: str, name: str) -> Cited:
 
 def count_rows(b: Bench, role: str) -> list[Row]:
     """Targets per bin and the share of deep ones: properties of the text alone."""
+
+    def row(title: str, paper: Cited, value: Callable[[], float], form: str) -> Row:
+        return make_row(b, title, paper, [], value, form)
+
     rows = [
-        compute(
+        row(
             f"targets, depth {name}",
             cite(SECTION[role], "tokens", str(i)),
-            lambda i=i: float(b.battery(role).counts()[i]),  # type: ignore[misc]
+            functools.partial(lambda i: float(b.battery(role).counts()[i]), i),
             ",.0f",
         )
         for i, name in enumerate(BIN_NAMES)
     ]
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
-    rows.append(compute(title, share, lambda: 100 * b.text(role).deep_share, ".2f"))
+    rows.append(row(title, share, lambda: 100 * b.text(role).deep_share, ".2f"))
     return grouped("Targets", levels(b, role, rows))
 
 
-def margin_rows(b: Bench, role: str, family: str, need: Need) -> list[Row]:
-    """One row per seed and bin, with both intervals in the remark."""
-    rows = []
-    for seed, name in itertools.product(b.scale.seeds(need), BIN_NAMES):
-        label = f"{family}, s{seed}"
-        place = (SECTION[role], "margins", label, plain(name), "ci95")
-        low, high = (cite(*place, end) for end in "01")
+def margin_row(b: Bench, role: str, family: str, need: Need, seed: int, name: str) -> Row:
+    """One seed and bin, with both intervals in the remark."""
+    label = f"{family}, s{seed}"
+    low, high = (cite(SECTION[role], "margins", label, plain(name), "ci95", end).value for end in "01")
 
-        def measure(*_: list[Run], label: str = label, name: str = name, low=low, high=high) -> Measurement:  # type: ignore[no-untyped-def]
-            found = b.cell(role, label, name)
-            return found["margin"], f"{intervals(found)}, paper {interval(low.value, high.value)}"
+    def margin(*_: list[Run]) -> Measurement:
+        found = b.cell(role, label, name)
+        return found["margin"], f"{intervals(found)}, paper {interval(low, high)}"
 
-        paper = cite_margin(role, label, name).also(*low.sources, *high.sources)
-        pair = [need.seed(seed), REFERENCES[role]]
-        rows.append(compare(b, f"{label}, depth {name}", paper, pair, measure, "+.4f"))
-    return grouped(f"{family}, seed by seed", rows)
+    paper, pair = cite_margin(role, label, name), [need.seed(seed), REFERENCES[role]]
+    return make_row(b, f"{label}, depth {name}", paper, pair, margin, "+.4f")
 
 
 def mean_rows(b: Bench, family: str, need: Need) -> list[Row]:
     """Seed means and ranges on text; the paper gives both."""
+
+    def row(words: str, name: str, paper: Cited, form: str) -> Row:
+        title, pair = f"{family}, {words}, depth {name}", [need, REFERENCE]
+        return make_row(
+            b, title, paper, pair, lambda *_: getattr(b.seed_margins("text", family, name), words), form
+        )
+
     rows = []
     for name in BIN_NAMES:
-        mean, span = cite_margin("text", f"{family}, mean", name), ("ranges over seeds", family, plain(name))
-        for words, paper, form in (("mean", mean, "+.4f"), ("range", cite("copy_depth", *span), ".4f")):
-
-            def measure(*_: list[Run], words: str = words, name: str = name) -> float:
-                return float(getattr(b.seed_margins("text", family, name), words))
-
-            title, pair = f"{family}, {words}, depth {name}", [need, REFERENCE]
-            rows.append(compare(b, title, paper, pair, measure, form))
+        rows.append(row("mean", name, cite_margin("text", f"{family}, mean", name), "+.4f"))
+        span = cite("copy_depth", "ranges over seeds", family, plain(name))
+        rows.append(row("range", name, span, ".4f"))
     return grouped(f"{family}, over seeds", rows)
 
 
@@ -140,14 +131,16 @@ def absolute_rows(b: Bench, role: str) -> list[Row]:
     """Absolute loss on the two deep bins, seed 0: what a margin is a part of."""
     place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role])
     pair = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]]
-    rows = []
-    for (key, column), (i, name) in itertools.product(
-        (("fsn", "loss"), ("transformer", "reference")), enumerate((PEAK, LAST))
-    ):
-        measure: Callable[..., float] = lambda *_, c=column, n=name: b.cell(role, "FSN, s0", n)[c]  # noqa: E731
+
+    def row(key: str, column: str, i: int, name: str) -> Row:
         remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
         title, paper = f"{key}, depth {name}: bits per target", cite(*place, key, str(i))
-        rows.append(compare(b, title, paper, pair, measure, remark=remark))
+        return make_row(
+            b, title, paper, pair, lambda *_: b.cell(role, "FSN, s0", name)[column], remark=remark
+        )
+
+    models, bins = (("fsn", "loss"), ("transformer", "reference")), enumerate((PEAK, LAST))
+    rows = [row(*model, i, name) for model, (i, name) in itertools.product(models, bins)]
     return grouped("Absolute loss, seed 0", levels(b, role, rows))
 
 
@@ -155,12 +148,12 @@ def epoch_rows(b: Bench) -> list[Row]:
     """Where the evaluated checkpoints come from."""
 
     def epoch(runs: list[Run]) -> float:
-        return sum(best_epoch(run).epoch for run in runs) / len(runs)
+        return sum(measure.best_epoch(run).epoch for run in runs) / len(runs)
 
     first, second = "best epoch of the reference", "best epoch of the no-phase seeds, mean"
     rows = [
-        compare(b, first, macro("cdXfEpoch"), [REFERENCE], epoch, ".0f"),
-        compare(b, second, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f"),
+        make_row(b, first, macro("cdXfEpoch"), [REFERENCE], epoch, ".0f"),
+        make_row(b, second, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f"),
     ]
     return grouped("Checkpoints", rows)
 
@@ -179,12 +172,12 @@ def wide(b: Bench, role: str) -> Table | None:
 
 
 def depth_table(b: Bench, role: str) -> Result:
-    rows = count_rows(b, role)
-    for family, need in FAMILIES[role].items():
-        rows += margin_rows(b, role, family, need)
+    rows, families = count_rows(b, role), FAMILIES[role]
+    for family, need in families.items():
+        cells = itertools.product(b.scale.seeds(need), BIN_NAMES)
+        rows += grouped(f"{family}, seed by seed", [margin_row(b, role, family, need, *one) for one in cells])
     if role == "text":
-        for family, need in FAMILIES[role].items():
-            rows += mean_rows(b, family, need)
+        rows += [row for family, need in families.items() for row in mean_rows(b, family, need)]
         rows += epoch_rows(b)
     rows += absolute_rows(b, role)
     notes = [
@@ -221,25 +214,25 @@ DRAWN = ("Base layer", "FSN")
 @item("copy-depth-bars", "Copy-depth margins by bin", "Figure 1", REFERENCE, KURAMOTO, FSN_CONVERGED)
 def bars(b: Bench) -> Result:
     """Seed means of the base layer and the FSN against the converged transformer, whiskers over seeds."""
-    rows = []
-    for family, name in itertools.product(DRAWN, BIN_NAMES):
 
-        def measure(*_: list[Run], f: str = family, n: str = name) -> Measurement:
-            found = b.seed_margins("text", f, n)
-            return found.mean, f"seeds from {found.low:+.4f} to {found.high:+.4f}".replace("-", "−")
+    def row(family: str, name: str) -> Row:
+        def margin(*_: list[Run]) -> Measurement:
+            found = b.seed_margins("text", family, name)
+            return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
         paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
-        rows.append(compare(b, f"{family}, depth {name}", paper, pair, measure, "+.4f"))
-    result = Result(rows=rows)
+        return make_row(b, f"{family}, depth {name}", paper, pair, margin, "+.4f")
+
+    result = Result(rows=[row(*one) for one in itertools.product(DRAWN, BIN_NAMES)])
     found = {family: list(b.seed_names("text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
-    if any(row.ours is not None for row in rows):
-        table = family_table(b.margins("text"), found)
+    if any(row.ours is not None for row in result.rows):
+        table = measure.seed_mean_table(b.margins("text"), found)
         caption = (
             "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
             "from the lowest to the highest seed. Below zero the model is ahead."
         )
-        draw = functools.partial(draw_depth_bars, table)
+        draw = functools.partial(measure.draw_depth_bars, table)
         result.pictures.append(Picture("copy-depth-bars", caption, draw, table))
     return result
 
@@ -247,17 +240,16 @@ def bars(b: Bench) -> Result:
 @item("copy-depth-curve", "Margin at every exact copy depth", "Figure 4", REFERENCE, KURAMOTO, FSN_CONVERGED)
 def exact_depths(b: Bench) -> Result:
     """The base layer's deficit is not a law of depth: it stands in spikes at a few exact depths."""
-    rows = []
-    for depth, name in ((17, "cdCurveSeventeen"), (19, "cdCurveNineteen"), (22, "cdCurveTwentyTwo")):
 
-        def measure(*_: list[Run], depth: int = depth) -> Measurement:
+    def row(depth: int) -> Row:
+        def spike(*_: list[Run]) -> Measurement:
             curve = b.curve("Base layer")
             return float(curve.margin[depth]), f"{int(curve.tokens[depth]):,} targets"
 
-        spike = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
-        paper, pair = spike.also(*macro(name).sources), [KURAMOTO, REFERENCE]
-        rows.append(compare(b, f"base layer, depth {depth}", paper, pair, measure, "+.2f"))
-    result = Result(rows=rows)
+        paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
+        return make_row(b, f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
+
+    result = Result(rows=[row(depth) for depth in SPIKES])
     try:
         curves = {family: b.curve(family) for family in DRAWN}
     except NotRun:
@@ -267,9 +259,12 @@ def exact_depths(b: Bench) -> Result:
         "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
         "pools what is deeper."
     )
-    draw = functools.partial(draw_depth_curves, curves)
+    draw = functools.partial(measure.draw_depth_curves, curves)
     result.pictures.append(Picture("copy-depth-curve", caption, draw))
     return result
+
+
+SPIKES = (17, 19, 22)
 
 
 @item(
@@ -283,33 +278,32 @@ def distance(b: Bench) -> Result:
     """The paper conditions on the length of a match, not on how far back it lies. Here are both."""
 
     def table() -> Table:
-        return depth_distance_table(
+        return measure.depth_distance_table(
             [b.losses(run, "text") for run in b.runs(FSN_CONVERGED.best)],
             b.reference("text"),
             b.battery("text"),
-            resamples=b.scale.cluster_resamples,
+            b.scale.cluster_resamples,
         )
 
-    def deep(near: bool) -> float:
-        """Margin of targets of depth ≥ 4 whose match lies within, or beyond, a quarter of the window."""
-        edge = b.scale.length(256) // 4
-        rows = [r for r in b.memo("distance", table).rows if r["bin"] in DEEP_BINS and r["tokens"]]
-        picked = [r for r in rows if (int(r["distance"].split("–")[0]) < edge) == near]
-        tokens = sum(r["tokens"] for r in picked)
-        return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
+    def row(where: str, near: bool) -> Row:
+        def deep(*_: list[Run]) -> float:
+            """Margin of targets of depth ≥ 4 whose match lies within, or beyond, a quarter of the window."""
+            edge = b.scale.length(256) // 4
+            rows = [r for r in b.memo("distance", table).rows if r["bin"] in DEEP_BINS and r["tokens"]]
+            picked = [r for r in rows if (int(r["distance"].split("–")[0]) < edge) == near]
+            tokens = sum(r["tokens"] for r in picked)
+            return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
-    rows = []
-    for where, near in (("in the nearest quarter of the window", True), ("further back", False)):
-        title, pair = f"FSN, depth ≥ 4, match {where}", [FSN_CONVERGED, REFERENCE]
-        rows.append(compare(b, title, None, pair, lambda *_, n=near: deep(n), "+.4f"))
-    result = Result(rows=rows)
-    if rows[0].ours is not None:
+        return make_row(b, f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
+
+    result = Result(rows=[row("in the nearest quarter of the window", True), row("further back", False)])
+    if result.rows[0].ours is not None:
         found = b.memo("distance", table)
         caption = (
             "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
             "the number of targets."
         )
-        draw = functools.partial(draw_depth_distance, found)
+        draw = functools.partial(measure.draw_depth_distance, found)
         result.pictures.append(Picture("depth-distance", caption, draw, found))
     return result
 
@@ -322,36 +316,37 @@ SLICES = {"paper": "pooled as in the paper", "standard": "standard slice", "enri
 def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]:
     """Margin of the lean checkpoint in the earlier binning (0 and 1–3 in place of 0–1 and 2–3)."""
 
-    def measure() -> Table:
+    def table() -> Table:
         losses = {"lean": b.losses(b.run(LEAN.best), "text")}
         resamples = b.scale.cluster_resamples
-        return margin_table(losses, b.reference("text"), b.battery("text"), EARLY_BINS, slices, resamples)
+        return measure.margin_table(
+            losses, b.reference("text"), b.battery("text"), EARLY_BINS, slices, resamples
+        )
 
-    return dict(b.memo(("early", slices), measure, of_runs=True).where(bin=name).rows[0])
+    return dict(b.memo(("early", slices), table, of_runs=True).where(bin=name).rows[0])
 
 
 @item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)
 def early_transfer(b: Bench) -> Result:
     """Copy-depth margins of an eleven-epoch checkpoint without noise on the angles, by slice."""
-    title = f"validation loss of the checkpoint, epoch {b.epoch(11)}"
-    paper: Cited | None = cite("early", "fsn-lean@11").also(*macro("leanEpEleven").sources)
-    rows = [compare(b, title, paper, [LEAN], lambda runs: loss_at(runs, b.epoch(11)).mean)]
-    for edges in EARLY_BINS:
-        name = bin_name(edges)
-        for slices, words in SLICES.items():
-            pooled = slices == "paper"
-            if not pooled and edges[0] < 16:
-                continue
-            place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
-            path = (plain(name),) if pooled else (plain(name), slices)
-            paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
 
-            def measure(*_: list[Run], name: str = name, slices: str = slices) -> Measurement:
-                found = early_margin(b, name, slices)
-                return found["margin"], f"{intervals(found)}, {found['tokens']:,} targets"
+    def row(edges: tuple[int, int], slices: str) -> Row:
+        def margin(*_: list[Run]) -> Measurement:
+            found = early_margin(b, name, slices)
+            return found["margin"], f"{intervals(found)}, {found['tokens']:,} targets"
 
-            title = f"depth {name}, {words}"
-            rows.append(compare(b, title, paper, [LEAN, REFERENCE], measure, "+.4f"))
+        name, pooled = bin_name(edges), slices == "paper"
+        place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
+        path = (plain(name),) if pooled else (plain(name), slices)
+        paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
+        title = f"depth {name}, {SLICES[slices]}"
+        return make_row(b, title, paper, [LEAN, REFERENCE], margin, "+.4f")
+
+    title, end = f"validation loss of the checkpoint, epoch {b.epoch(11)}", b.epoch(11)
+    paper = cite("early", "fsn-lean@11")
+    rows = [make_row(b, title, paper, [LEAN], lambda runs: measure.loss_at(runs, end).mean)]
+    cells = itertools.product(EARLY_BINS, SLICES)
+    rows += [row(edges, slices) for edges, slices in cells if slices == "paper" or edges[0] >= 16]
     note = "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
     return Result(rows=rows, notes=[note + "transformer there."])
 
@@ -376,6 +371,12 @@ def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[C
 def means(b: Bench, family: str, names: list[str]) -> list[float]:
     """Seed-mean margins on some bins of the text."""
     return [b.seed_margins("text", family, name).mean for name in names]
+
+
+def spans(b: Bench, family: str, names: Iterable[str]) -> list[float]:
+    """Ranges over all seeds of the margins on some bins of the text."""
+    b.every(FAMILIES["text"][family])
+    return [b.seed_margins("text", family, name).range for name in names]
 
 
 def clear_of_zero(found: list[Cell]) -> Found:
@@ -407,15 +408,10 @@ def base_peak_five_times(b: Bench) -> Found:
     return peak > 5 * other, f"{signed(peak)} against at most {signed(other)} elsewhere"
 
 
-def base_returns(b: Bench) -> Found:
-    peak, last = means(b, "Base layer", [PEAK, LAST])
-    return last < peak, f"{signed(last)} after {signed(peak)}"
-
-
 def base_spikes(b: Bench) -> Found:
     margin = b.curve("Base layer").margin
-    spikes = [d for d in (17, 19, 22) if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
-    shown = ", ".join(f"depth {d} {signed(margin[d], 2)}" for d in (17, 19, 22))
+    spikes = [d for d in SPIKES if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
+    shown = ", ".join(f"depth {d} {signed(margin[d], 2)}" for d in SPIKES)
     return len(spikes) == 3, f"{shown}; above their neighbours: {spikes or 'none'}"
 
 
@@ -437,18 +433,11 @@ def reverses_deficit(b: Bench) -> Found:
     return fine, f"base layer {listed(base, signed)}; FSN {listed(fsn, signed)}"
 
 
-def spread_in_the_middle(b: Bench) -> Found:
-    b.every(FAMILIES["text"]["FSN"])
-    spans = [b.seed_margins("text", "FSN", name).range for name in ("4–7", "8–15", PEAK)]
-    return max(spans[:2]) < spans[2], f"ranges {listed(spans)}"
-
-
 def widest_spread(b: Bench) -> Found:
     widest = {}
-    for family, need in FAMILIES["text"].items():
-        b.every(need)
-        spans = {name: b.seed_margins("text", family, name).range for name in BIN_NAMES}
-        widest[family] = max(spans, key=lambda name: spans[name] if math.isfinite(spans[name]) else -1.0)
+    for family in FAMILIES["text"]:
+        found = dict(zip(BIN_NAMES, spans(b, family, BIN_NAMES), strict=True))
+        widest[family] = max(found, key=lambda name, f=found: f[name] if math.isfinite(f[name]) else -1.0)
     shown = ", ".join(f"{family}: {name}" for family, name in widest.items())
     return all(name == PEAK for name in widest.values()), shown
 
@@ -483,10 +472,8 @@ def no_phases_track(b: Bench) -> Found:
 def curve_below_zero(b: Bench) -> Found:
     curve = b.curve("FSN")
     above = [int(d) for d in curve.depth if d >= 4 and curve.tokens[d] and curve.margin[d] >= 0]
-    return set(above) <= {
-        19,
-        22,
-    }, f"{len(above)} depths at or above zero{': ' if above else ''}{', '.join(map(str, above))}"
+    where = f": {', '.join(map(str, above))}" if above else ""
+    return set(above) <= {19, 22}, f"{len(above)} depths at or above zero{where}"
 
 
 def far_below_base(b: Bench) -> Found:
@@ -495,21 +482,15 @@ def far_below_base(b: Bench) -> Found:
     return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
 
 
-def early_ahead(b: Bench) -> Found:
-    found = [early_margin(b, name)["margin"] for name in DEEP_BINS]
-    return max(found) < 0, listed(found, signed)
+def early_margins(b: Bench, names: Iterable[str], *slices: str) -> list[float]:
+    pairs = itertools.product(names, slices or ("paper",))
+    return [early_margin(b, *pair)["margin"] for pair in pairs]
 
 
 def early_on_both_slices(b: Bench) -> Found:
-    pairs = itertools.product((PEAK, LAST), ("standard", "enriched"))
-    found = [early_margin(b, name, slices)["margin"] for name, slices in pairs]
+    found = early_margins(b, (PEAK, LAST), "standard", "enriched")
     known = [margin for margin in found if math.isfinite(margin)]
     return bool(known) and max(known) < 0, listed(found, signed)
-
-
-def early_behind_on_shallow(b: Bench) -> Found:
-    found = [early_margin(b, bin_name(edges))["margin"] for edges in EARLY_BINS[:2]]
-    return min(found) > 0, listed(found, signed)
 
 
 # -- claims on code ----------------------------------------------------------------------------------------
@@ -525,7 +506,7 @@ def code_seeds(b: Bench) -> tuple[list[str], list[str]]:
 
 
 def grows_with_depth(b: Bench, names: Iterable[str]) -> Found:
-    rows = {run: [b.cell("code", run, name)["margin"] for name in DEEP_BINS] for run in names}
+    rows = {run: seed_zero(b, "code", DEEP_BINS, run) for run in names}
     if not rows:
         raise NoCase("no code seed trained well")
     fine = all(x > y for row in rows.values() for x, y in itertools.pairwise(row))
@@ -559,7 +540,7 @@ def failed_seed_copies(b: Bench) -> Found:
 
 def failed_seed_behind(b: Bench) -> Found:
     run = failed_seed(b)
-    first, *others = found = [b.cell("code", run, name)["margin"] for name in BIN_NAMES[:4]]
+    first, *others = found = seed_zero(b, "code", BIN_NAMES[:4], run)
     return min(found) > 0 and max(others) < first, f"{run}: {listed(found, signed)}"
 
 
@@ -568,10 +549,13 @@ def commoner_on_code(b: Bench) -> Found:
     return code > 2 * text, joined(f"{code:.2f} percent against {text:.2f} percent", b.stand_in(["code"]))
 
 
+def seed_zero(b: Bench, role: str, names: Iterable[str], run: str = "FSN, s0") -> list[float]:
+    """The margins of one run, the FSN's first seed unless another is named."""
+    return [b.cell(role, run, name)["margin"] for name in names]
+
+
 def smaller_on_code(b: Bench) -> Found:
-    text, code = (
-        [b.cell(role, "FSN, s0", name)["margin"] for name in DEEP_BINS] for role in ("text", "code")
-    )
+    text, code = (seed_zero(b, role, DEEP_BINS) for role in ("text", "code"))
     fine = all(abs(c) < abs(t) for c, t in zip(code, text, strict=True))
     return fine, f"code {listed(code, signed)}; text {listed(text, signed)}"
 
@@ -595,16 +579,16 @@ CLAIMS = (
           BASE, base_behind, every=True, early=30),
     Claim("base-peaks-at-16-23", "Section 4.3",
           "The deficit of every base-layer seed peaks on the sixteen-to-twenty-three bin.",
-          BASE, base_peaks, "cdBaseSixteenMin cdBaseSixteenMax", every=True, early=30),
+          BASE, base_peaks, every=True, early=30),
     Claim("base-peak-five-times", "Section 4.3",
           "The base layer's mean deficit on that bin is more than five times its mean deficit on any other bin.",
-          BASE, base_peak_five_times, "cdBaseSixteenMean", early=30),
+          BASE, base_peak_five_times, early=30),
     Claim("base-returns-at-24-32", "Section 4.3",
           "On the deepest bin the base layer's deficit is smaller again than on the bin before.",
-          BASE, base_returns, "cdBaseTwentyFourMean", early=30),
+          BASE, lambda b: below(*means(b, "Base layer", [LAST, PEAK]), "", signed, "after"), early=30),
     Claim("base-spikes", "Section 4.3 and Appendix C",
           "The deficit stands in spikes at depths 17, 19 and 22: each is above both neighbouring depths.",
-          BASE, base_spikes, "cdCurveSeventeen cdCurveNineteen cdCurveTwentyTwo", early=30),
+          BASE, base_spikes, early=30),
     Claim("base-largest-at-17", "Section 4.3",
           "The base layer's largest margin at any exact depth is at depth seventeen.", BASE, base_largest, early=30),
     Claim("base-near-zero-between", "Appendix C",
@@ -618,26 +602,24 @@ CLAIMS = (
           (*TEXT, KURAMOTO), reverses_deficit, early=30),
     Claim("fsn-spread-tight-in-the-middle", "Section 4.3",
           "The FSN's spread over seeds is tighter on the bins 4–7 and 8–15 than on 16–23.",
-          TEXT, spread_in_the_middle,
-          "cdSfnFourSevenRange cdSfnEightFifteenRange cdSfnSixteenRange cdSfnTwentyFourRange", early=30),
+          TEXT, lambda b: listing(spans(b, "FSN", ("4–7", "8–15", PEAK)), lambda ranges: max(ranges[:2]) < ranges[2]),
+          early=30),
     Claim("one-fsn-seed-markedly-ahead", "Section 4.3",
           "On the sixteen-to-twenty-three bin one FSN seed is markedly further ahead than the other two, though every "
           "seed is ahead.", TEXT, one_seed_markedly_ahead, early=30),
     Claim("widest-spread-at-16-23", "Appendix C",
           "In every family the widest seed spread falls on the sixteen-to-twenty-three bin.",
-          (*TEXT, KURAMOTO, NO_PHASES), widest_spread, "cdBaseSixteenRange cdNophaseSixteenRange", early=30),
+          (*TEXT, KURAMOTO, NO_PHASES), widest_spread, early=30),
     Claim("fsn-marginal-on-shallow-bins", "Section 4.3",
           "On the shallow bins the advantage is marginal: means below zero, several intervals touch or cross it.",
-          TEXT, marginal_on_shallow, "cdSfnTwoThreeMean cdSfnZeroOneMean", early=30),
+          TEXT, marginal_on_shallow, early=30),
     Claim("advantage-is-deep", "Section 4.3",
           "The FSN's advantage over the converged transformer lies at deep bins: larger on each than on any shallow "
           "one.", TEXT, advantage_is_deep, early=30),
     Claim("no-phases-track-fsn", "Section 4.3 and Appendix C",
           "The no-phase model tracks the FSN on every deep bin: nearer to it than to the transformer, every seed ahead "
           "with intervals clear of zero.",
-          (REFERENCE, NO_PHASES, FSN_CONVERGED), no_phases_track,
-          "cdNophaseFourSevenMean cdNophaseEightFifteenMean cdNophaseSixteenMean cdNophaseTwentyFourMean",
-          every=True, early=30),
+          (REFERENCE, NO_PHASES, FSN_CONVERGED), no_phases_track, every=True, early=30),
     Claim("fsn-curve-below-zero", "Appendix C",
           "The FSN's curve is below zero at every exact depth of four and beyond except nineteen and twenty-two.",
           TEXT, curve_below_zero, early=30),
@@ -646,14 +628,14 @@ CLAIMS = (
           (*TEXT, KURAMOTO), far_below_base, early=30),
     Claim("early-checkpoint-ahead", "Section 4.3",
           "A checkpoint of eleven epochs is already ahead of the converged transformer on every bin from four on.",
-          (LEAN, REFERENCE), early_ahead, "copyFourSeven copyEightFifteen copySixteen copyTwentyFour"),
+          (LEAN, REFERENCE), lambda b: listing(early_margins(b, DEEP_BINS), lambda m: max(m) < 0, signed)),
     Claim("early-checkpoint-ahead-on-both-slices", "Appendix C",
           "On the two deepest bins it is ahead on the standard and on the enriched slice alike.",
-          (LEAN, REFERENCE), early_on_both_slices,
-          "copySixteenStd copySixteenEnr copyTwentyFourStd copyTwentyFourEnr"),
+          (LEAN, REFERENCE), early_on_both_slices),
     Claim("early-checkpoint-behind-on-shallow", "Appendix C",
           "On the shallow bins (0 and 1–3) the early checkpoint remains behind the converged transformer.",
-          (LEAN, REFERENCE), early_behind_on_shallow),
+          (LEAN, REFERENCE),
+          lambda b: listing(early_margins(b, map(bin_name, EARLY_BINS[:2])), lambda m: min(m) > 0, signed)),
     Claim("code-grows-with-depth", "Section 4.2",
           "On code the advantage of the healthy seeds grows monotonically with depth over the four bins from four on.",
           CODE, lambda b: grows_with_depth(b, code_seeds(b)[0]), every=True),
@@ -662,17 +644,17 @@ CLAIMS = (
           (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, b.seed_names("code", "No phases"))),
     Claim("code-deep-bins-clear", "Section 4.2",
           "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
-          CODE, deep_bins_clear, "cdcDeepLo cdcDeepHi", every=True),
+          CODE, deep_bins_clear, every=True),
     Claim("failed-seed-keeps-copying", "Section 4.2",
           "The plateau seed is behind on the shallowest bin, yet ahead on the two deepest with intervals clear of "
           "zero.",
-          CODE, failed_seed_copies, "cdcFailZeroOne cdcFailSixteen cdcFailTwentyFour"),
+          CODE, failed_seed_copies),
     Claim("failed-seed-behind-through-15", "Appendix C",
           "The plateau seed is behind on the shallowest bin and by smaller amounts through depth fifteen.",
           CODE, failed_seed_behind),
     Claim("deep-targets-commoner-on-code", "Section 4.2",
           "Targets of depth 24 and beyond are far commoner on code (3.0 percent) than on text (0.6 percent).",
-          (), commoner_on_code, "codeDeepShare enwikDeepShare"),
+          (), commoner_on_code),
     Claim("code-margins-smaller", "Appendix C",
           "The code margins are smaller in absolute terms than the text margins on every deep bin (seed 0).",
           BOTH, smaller_on_code),

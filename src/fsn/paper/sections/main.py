@@ -1,58 +1,29 @@
-"""Sections 1 and 4.2: language modelling at matched parameters, epoch by epoch."""
+"""Sections 1 and 4.2: language modelling at matched parameters, on text and on code; the seeds that fail."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...measure import (
-    SeedSummary,
-    crossing_epochs,
-    curve_of,
-    diverged_at,
-    draw_loss_curves,
-    epoch_margins,
-    epoch_value,
-    epoch_values,
-    epochs_ahead,
-    finished_epochs,
-    loss_at,
-    loss_table,
-    seed_summary,
-)
+from ... import measure
+from ...measure import diverged_at, loss_at, valid_bits
 from ...train import Run
 from ..bench import Bench, NotRun
-from ..rows import (
-    Cited,
-    Claim,
-    Found,
-    NoCase,
-    Picture,
-    Result,
-    Row,
-    below,
-    bits,
-    cite,
-    cite_mean,
-    compare,
-    grouped,
-    item,
-    levels,
-    listed,
-    macro,
-    signed,
-)
-from ..runs import (
+from ..needs import (
     CODE_FSN,
     CODE_NO_PHASES,
     CODE_TRANSFORMER,
     FSN,
     FSN_CONVERGED,
     KURAMOTO,
+    LONG_FSN,
+    LONG_SEEDS,
+    LONG_TRANSFORMER,
     MEAN_FIELD,
     NO_PHASES,
     TRANSFORMER,
@@ -62,6 +33,30 @@ from ..runs import (
     Need,
     epochs_of,
 )
+from ..rows import (
+    Cited,
+    Claim,
+    Found,
+    Measurement,
+    NoCase,
+    Picture,
+    Result,
+    Row,
+    below,
+    bits,
+    cite,
+    cite_mean,
+    grouped,
+    item,
+    levels,
+    listed,
+    listing,
+    macro,
+    make_row,
+    signed,
+)
+
+Pair = tuple[Need, Need]
 
 # -- losses ------------------------------------------------------------------------------------------------
 
@@ -73,37 +68,41 @@ def mean(b: Bench, need: Need, epochs: int = 30) -> float:
 
 def final(run: Run, b: Bench, epochs: int = 30) -> float:
     """A run's loss at an epoch of the paper; ``nan`` if it diverged before."""
-    rows = finished_epochs(run)
-    at = b.epoch(epochs)
-    return epoch_value(rows[at - 1], "valid_bits") if len(rows) >= at else math.nan
+    losses, at = valid_bits(run), b.epoch(epochs)
+    return losses[at - 1] if len(losses) >= at else math.nan
 
 
 def lowest(runs: Sequence[Run], epochs: int) -> float:
     """The lowest validation loss of any of the runs in their first ``epochs``."""
-    losses = [x for run in runs for x in epoch_values(finished_epochs(run)[:epochs], "valid_bits")]
-    return min((x for x in losses if math.isfinite(x)), default=math.nan)
+    losses = [x for run in runs for x in valid_bits(run)[:epochs]]
+    return min(filter(math.isfinite, losses), default=math.nan)
 
 
 def best_of(run: Run, epochs: int) -> tuple[int, float]:
     """The best of a run's first ``epochs``, and its loss; epoch 0 where none was finite."""
-    losses = epoch_values(finished_epochs(run)[:epochs], "valid_bits")
-    known = [(loss, i) for i, loss in enumerate(losses, 1) if math.isfinite(loss)]
+    known = [(loss, i) for i, loss in enumerate(valid_bits(run)[:epochs], 1) if math.isfinite(loss)]
     return (min(known)[1], min(known)[0]) if known else (0, math.nan)
 
 
-def converged(runs: Sequence[Run], epochs: int) -> SeedSummary:
+def last_finite(run: Run) -> tuple[int, float]:
+    """The last epoch whose loss was finite, and that loss; epoch 0 where there is none."""
+    known = [(i, loss) for i, loss in enumerate(valid_bits(run), 1) if math.isfinite(loss)]
+    return known[-1] if known else (0, math.nan)
+
+
+def converged(runs: Sequence[Run], epochs: int) -> measure.SeedSummary:
     """Each seed at the best of its first ``epochs``."""
-    return seed_summary([best_of(run, epochs)[1] for run in runs])
+    return measure.seed_summary([best_of(run, epochs)[1] for run in runs])
 
 
-def at_epoch(epoch: int) -> Callable[[Sequence[Run]], tuple[SeedSummary, str]]:
+def at_epoch(epoch: int) -> Callable[[Sequence[Run]], Measurement]:
     """Seed mean at an epoch; seeds that diverged before it are named, not averaged."""
 
-    def measure(runs: Sequence[Run]) -> tuple[SeedSummary, str]:
+    def found(runs: Sequence[Run]) -> Measurement:
         lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
         return loss_at(runs, epoch), "; ".join(lost)
 
-    return measure
+    return found
 
 
 def gap(epoch: int) -> Callable[[Sequence[Run], Sequence[Run]], float]:
@@ -111,7 +110,7 @@ def gap(epoch: int) -> Callable[[Sequence[Run], Sequence[Run]], float]:
     return lambda ours, theirs: loss_at(ours, epoch).mean - loss_at(theirs, epoch).mean
 
 
-BASE_PAPER = {"kuramoto": Cited(1.637, (), 0.010), "transformer": Cited(1.616, (), 0.004)}
+BASE_PAPER = {"kuramoto": Cited(1.637, 0.010), "transformer": Cited(1.616, 0.004)}
 """enwik8 at one million parameters, from the abstract of the base layer's own paper, arXiv:2606.11585."""
 
 # -- Table 1 -----------------------------------------------------------------------------------------------
@@ -139,44 +138,39 @@ CURVES = {
 }
 
 
-def text_rows(bench: Bench) -> list[Row]:
-    end, place = bench.epoch(30), ("main_table", "enwik8@30")
+def text_rows(b: Bench) -> list[Row]:
+    end, place = b.epoch(30), ("main_table", "enwik8@30")
     rows = [
-        compare(bench, title, cite_mean(*place, key), [need], at_epoch(end))
+        make_row(b, title, cite_mean(*place, key), [need], at_epoch(end))
         for title, (key, need) in TEXT.items()
     ]
-    rows += [compare(bench, t, macro(name), [a, b], gap(end), "+.4f") for t, name, a, b in GAPS]
+    rows += [make_row(b, t, macro(name), [a, c], gap(end), "+.4f") for t, name, a, c in GAPS]
     return grouped(f"Text, epoch {end}", rows)
 
 
-def code_rows(bench: Bench) -> list[Row]:
-    end, place = bench.epoch(30), ("main_table", "code@30")
+def code_rows(b: Bench) -> list[Row]:
+    end, place, first = b.epoch(30), ("main_table", "code@30"), CODE_FSN.seed(0)
+    best, plateau = "FSN, seed 0, best epoch", "the paper's plateau failure"
 
     def row(title: str, paper: Cited, need: Need, remark: str = "") -> Row:
-        return compare(bench, title, paper, [need], at_epoch(end), remark=remark)
+        return make_row(b, title, paper, [need], at_epoch(end), remark=remark)
 
-    first, best = CODE_FSN.seed(0), cite(*place, "fsn", "best")
     rows = [
         row("Transformer", cite_mean(*place, "transformer"), CODE_TRANSFORMER),
         row("FSN, seed 0", cite(*place, "fsn", "seed0"), first),
-        row(
-            "FSN, seed 1",
-            cite(*place, "fsn", "seed1_plateau"),
-            CODE_FSN.seed(1),
-            "the paper's plateau failure",
-        ),
+        row("FSN, seed 1", cite(*place, "fsn", "seed1_plateau"), CODE_FSN.seed(1), plateau),
         row("FSN, seed 2", cite(*place, "fsn", "seed2"), CODE_FSN.seed(2)),
-        compare(bench, "FSN, seed 0, best epoch", best, [first], lambda runs: lowest(runs, end)),
+        make_row(b, best, cite(*place, "fsn", "best"), [first], lambda runs: lowest(runs, end)),
         row("FSN, no phases, seed 0", cite(*place, "fsn-nophase", "seed0"), CODE_NO_PHASES),
     ]
-    return grouped(f"Code ({bench.library.corpus_said('code')}), epoch {end}", levels(bench, "code", rows))
+    return grouped(f"Code ({b.library.corpus_said('code')}), epoch {end}", levels(b, "code", rows))
 
 
-def converged_rows(bench: Bench) -> list[Row]:
-    end, place = bench.epoch(50), ("main_table", "enwik8@50")
+def converged_rows(b: Bench) -> list[Row]:
+    end, place = b.epoch(50), ("main_table", "enwik8@50")
 
-    def row(title: str, paper: Cited, need: Need, measure: Callable[[Sequence[Run], int], Any]) -> Row:
-        return compare(bench, title, paper, [need], lambda runs: measure(runs, end))
+    def row(title: str, paper: Cited, need: Need, pick: Callable[[Sequence[Run], int], Any]) -> Row:
+        return make_row(b, title, paper, [need], lambda runs: pick(runs, end))
 
     bar, kuramoto = cite(*place, "transformer", "best"), cite(*place, "kuramoto", "converged")
     rows = [
@@ -210,26 +204,131 @@ def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, flo
     *(CODE_TRANSFORMER, CODE_FSN, CODE_FSN.seed(2), CODE_NO_PHASES),
     *(TRANSFORMER_CONVERGED, FSN_CONVERGED, KURAMOTO),
 )
-def main_table(bench: Bench) -> Result:
+def main_table(b: Bench) -> Result:
     """Validation bits per character after thirty epochs of identical training, on text and code, and the
     converged values of the fifty-epoch runs."""
-    result = Result(rows=text_rows(bench) + code_rows(bench) + converged_rows(bench))
-    there = {title: list(bench.by_seed(need).values()) for title, (_, need) in TEXT.items()}
+    result = Result(rows=text_rows(b) + code_rows(b) + converged_rows(b))
+    there = {title: list(b.by_seed(need).values()) for title, (_, need) in TEXT.items()}
     if any(there.values()):
-        halves = loss_table(there, bench.epoch(30))
+        halves = measure.loss_table(there, b.epoch(30))
         result.tables.append(("Text, with the second half of each window", halves))
-    begun = {name: [curve_of(run) for run in bench.begun(need)] for name, need in CURVES.items()}
+    begun = {name: [measure.curve_of(run) for run in b.begun(need)] for name, need in CURVES.items()}
     begun = {name: curves for name, curves in begun.items() if curves}
     if begun:
-        marks = published(bench, begun)
+        marks = published(b, begun)
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
-        draw = functools.partial(draw_loss_curves, begun, published=marks)
+        draw = functools.partial(measure.draw_loss_curves, begun, published=marks)
         result.pictures.append(Picture("main-curves", caption, draw))
     return result
 
 
-# -- claims ------------------------------------------------------------------------------------------------
+# -- code at length 512 ------------------------------------------------------------------------------------
+
+SHORT: Pair = (CODE_FSN.seed(0), CODE_TRANSFORMER.seed(0))
+LONG: Pair = (LONG_FSN, LONG_TRANSFORMER)
+
+
+def final_margin(b: Bench, pair: Pair) -> float:
+    """First minus second after thirty epochs."""
+    return gap(b.epoch(30))(b.runs(pair[0]), b.runs(pair[1]))
+
+
+def mean_margin(b: Bench, pair: Pair) -> float:
+    """Mean over the epochs of the margin between the two runs of a seed."""
+    return float(np.mean(measure.epoch_margins(b.run(pair[0]), b.run(pair[1]), b.epoch(30))))
+
+
+MARGINS = {
+    "final": ("final margin", final_margin),
+    "epoch mean": ("mean margin over the epochs", mean_margin),
+}
+CONTEXT = {
+    "FSN": ("codeContextDropFSN", (SHORT[0], LONG[0])),
+    "transformer": ("codeContextDropXF", (SHORT[1], LONG[1])),
+}
+"""What each model gains by doubling the context."""
+
+
+@item("sequence-512", "Code at sequence length 512", "Section 4.2", *SHORT, *LONG)
+def sequence_512(b: Bench) -> Result:
+    """Final and epoch-mean margins of the seed-0 pair at both window lengths, and the gain from more context."""
+
+    def level(name: str, need: Need) -> Row:
+        title, paper = (
+            f"{name}, length {b.scale.length(512)}",
+            cite("main_table", "code@30/seq512", need.family),
+        )
+        return make_row(b, title, paper, [need], lambda runs: loss_at(runs, b.epoch(30)))
+
+    def margin(pair: Pair, length: int, key: str) -> Row:
+        words, value = MARGINS[key]
+        paper = cite("main_table", "code margins fsn minus transformer", f"seq{length} {key}")
+        title = f"{words}, length {b.scale.length(length)}"
+        return make_row(b, title, paper, pair, lambda *_: value(b, pair), "+.4f")
+
+    rows = levels(b, "code", [level("FSN", LONG_FSN), level("transformer", LONG_TRANSFORMER)])
+    rows += [
+        margin(pair, n, key) for (pair, n), key in itertools.product(((SHORT, 256), (LONG, 512)), MARGINS)
+    ]
+    for name, (source, pair) in CONTEXT.items():
+        title = f"{name}: gain from doubling the context"
+        rows.append(make_row(b, title, macro(source), pair, gap(b.epoch(30))))
+    return Result(rows=rows)
+
+
+# -- failures ----------------------------------------------------------------------------------------------
+
+CODE_FIRST = CODE_FSN.after(1)
+
+
+def first_losses(runs: list[Run]) -> list[float]:
+    """Validation loss after epoch one, rising."""
+    return sorted(valid_bits(run)[0] for run in runs if valid_bits(run))
+
+
+def first_epoch_rows(b: Bench, need: Need, key: str) -> list[Row]:
+    healthy = [cite("early", f"{key} healthy seeds @1", end) for end in "01"]
+    papers = [*sorted(healthy, key=lambda one: one.value), cite("early", f"{key} plateau seed @1")]
+
+    def row(title: str, paper: Cited, pick: Callable[[list[float]], float], *how: str) -> Row:
+        return make_row(
+            b, f"epoch 1, {title}", paper, [need], lambda runs: pick(first_losses(runs)), *how, whole=True
+        )
+
+    rows = [
+        row("lowest seed", papers[0], lambda losses: losses[0]),
+        row("middle seed", papers[1], lambda losses: losses[len(losses) // 2]),
+        row("highest seed", papers[2], lambda losses: losses[-1]),
+    ]
+    plateau = f"more than {macro('codeSeedSepMin').value:g} marks a plateau failure"
+    title, paper = "highest minus lowest", papers[2].minus(papers[0])
+    return [*levels(b, "code", rows), row(title, paper, lambda x: x[-1] - x[0], "+.4f", plateau)]
+
+
+def last_before(runs: list[Run]) -> Measurement:
+    """The last loss of a seed that diverged."""
+    for run in runs:
+        epoch = diverged_at(run)
+        if epoch is not None:
+            return last_finite(run)[1], f"{run.name}, not finite in epoch {epoch}"
+    return math.nan, f"none of the {len(runs)} seeds diverged"
+
+
+@item("failures", "Training failures", "Section 4.2", CODE_FIRST, LONG_SEEDS, MEAN_FIELD)
+def failures(b: Bench) -> Result:
+    """First-epoch losses of the code seeds, where plateau failures separate, and the FSN-MF divergence."""
+    title, remark = "FSN-MF: last loss of a seed that diverged", "paper: epoch 16 of 30"
+    paper = cite("early", "fsn-mf diverging seed @16 (non-finite at 17)")
+    rows = grouped("Code, first epoch", first_epoch_rows(b, CODE_FIRST, "code"))
+    rows += grouped("Code, length 512, first epoch", first_epoch_rows(b, LONG_SEEDS, "code/seq512"))
+    rows += grouped("Divergence", [make_row(b, title, paper, [MEAN_FIELD], last_before, remark=remark)])
+    runs = b.library.runs
+    health = [("Health of every run found", measure.health_table(runs))] if runs else []
+    return Result(rows=rows, tables=health)
+
+
+# -- claims on text ----------------------------------------------------------------------------------------
 
 
 def bar(b: Bench) -> float:
@@ -242,13 +341,8 @@ def kuramoto_does_not_reach(b: Bench) -> Found:
     return theirs < ours < theirs + 0.05, f"{bits(ours)} against {bits(theirs)} (competitive: within 0.05)"
 
 
-def mean_field_gap(b: Bench) -> float:
-    """FSN-MF minus transformer at thirty epochs."""
-    return mean(b, MEAN_FIELD) - mean(b, TRANSFORMER)
-
-
 def within_19_millibits(b: Bench) -> Found:
-    found, limit = mean_field_gap(b), macro("mfGapThirty").value
+    found, limit = mean(b, MEAN_FIELD) - mean(b, TRANSFORMER), macro("mfGapThirty").value
     return round(found, 3) <= limit, f"{signed(found)} against the transformer (range: {limit} bits)"
 
 
@@ -258,15 +352,18 @@ def mean_field_in_range(b: Bench) -> Found:
     return near and short > 0, f"{evidence}, {signed(short)} against the FSN"
 
 
-def indistinguishable(b: Bench) -> Found:
-    end = b.epoch(30)
-    one, other = loss_at(b.runs(FSN), end), loss_at(b.runs(NO_PHASES), end)
-    if min(one.count, other.count) < 2:
+def difference(b: Bench, ours: Need, theirs: Need) -> tuple[float, float]:
+    """Ours minus theirs after thirty epochs, and its standard error over seeds."""
+    groups = [loss_at(b.runs(need), b.epoch(30)) for need in (ours, theirs)]
+    if min(group.count for group in groups) < 2:
         raise NotRun("needs at least two seeds of each")
-    error = math.sqrt(one.std**2 / one.count + other.std**2 / other.count)
-    difference = other.mean - one.mean
-    evidence = f"difference {signed(difference)}, twice its standard error is {bits(2 * error)}"
-    return abs(difference) <= 2 * error, evidence
+    return groups[0].mean - groups[1].mean, math.sqrt(sum(g.std**2 / g.count for g in groups))
+
+
+def indistinguishable(b: Bench) -> Found:
+    found, error = difference(b, NO_PHASES, FSN)
+    evidence = f"difference {signed(found)}, twice its standard error is {bits(2 * error)}"
+    return abs(found) <= 2 * error, evidence
 
 
 def every_epoch(b: Bench, ours: Need, theirs: Need = TRANSFORMER_FIVE) -> Found:
@@ -282,7 +379,7 @@ def every_epoch(b: Bench, ours: Need, theirs: Need = TRANSFORMER_FIVE) -> Found:
         lost = diverged_at(run)
         if lost is not None and lost <= b.epoch(30):
             return False, f"{run.name} is not finite in epoch {lost}"
-        margins = np.nan_to_num(epoch_margins(run, reference)[: b.epoch(30)], nan=-math.inf)
+        margins = np.nan_to_num(measure.epoch_margins(run, reference)[: b.epoch(30)], nan=-math.inf)
         i = int(np.argmax(margins))
         worst = max(worst, (float(margins[i]), i + 1, run.name, reference.name))
     value, epoch, run_name, reference_name = worst
@@ -303,45 +400,35 @@ def base_paper(b: Bench, key: str, need: Need) -> Found:
     return fine, f"{bits(ours)} against {paper.value} ± {paper.spread} (here: within two deviations)"
 
 
-def epochs_words(epochs: Iterable[int | None]) -> str:
-    return ", ".join("never" if epoch is None else str(epoch) for epoch in epochs)
+def crossings(b: Bench, need: Need, target: float) -> tuple[list[float], str]:
+    """The epochs at which the seeds reach a loss, infinite where they never do; and in words."""
+    epochs = measure.crossing_epochs(b.runs(need), target)
+    known = [math.inf if epoch is None else epoch for epoch in epochs]
+    return known, ", ".join("never" if epoch is None else str(epoch) for epoch in epochs)
 
 
 def crosses(b: Bench) -> Found:
-    epochs = crossing_epochs(b.runs(FSN), bar(b))
-    fine = all(epoch is not None and b.epoch(16) <= epoch <= b.epoch(30) for epoch in epochs)
-    return fine, f"epochs {epochs_words(epochs)}"
+    epochs, words = crossings(b, FSN, bar(b))
+    return b.epoch(16) <= min(epochs) and max(epochs) <= b.epoch(30), f"epochs {words}"
 
 
 def no_phases_reach_kuramoto(b: Bench) -> Found:
     target = lowest(b.runs(KURAMOTO), b.epoch(50))
-    epochs = crossing_epochs(b.runs(NO_PHASES), target)
-    known = [epoch for epoch in epochs if epoch is not None]
-    fine = len(known) == len(epochs) and min(known) <= 10 and max(known) <= 11
-    return fine, f"{bits(target)} reached at epochs {epochs_words(epochs)}"
+    epochs, words = crossings(b, NO_PHASES, target)
+    return min(epochs) <= 10 and max(epochs) <= 11, f"{bits(target)} reached at epochs {words}"
 
 
-def leads(b: Bench, pair: tuple[Need, Need], epochs: int) -> Found:
+def leads(b: Bench, pair: Pair, epochs: int) -> Found:
     """Ahead of the transformer of the same seed for about this many epochs, then behind."""
     ours, theirs = (b.run(need) for need in pair)
-    ahead, common = epochs_ahead(ours, theirs), min(epochs_of(ours), epochs_of(theirs))
+    ahead, common = measure.epochs_ahead(ours, theirs), min(epochs_of(ours), epochs_of(theirs))
     fine = 0 < ahead < common and abs(ahead - b.epoch(epochs)) <= 2
     return fine, f"leads for {ahead} of {common} epochs (within two of {epochs})"
 
 
 def mean_field_gaps(b: Bench, reference: Need) -> list[float]:
-    base = mean(b, reference)
-    return [mean(b, need) - base for need in (MEAN_FIELD, WINDING)]
-
-
-def mean_field_does_not_beat(b: Bench) -> Found:
-    gaps = mean_field_gaps(b, TRANSFORMER)
-    return min(gaps) > 0 and max(gaps) <= 0.03, f"{listed(gaps, signed)} behind (FSN-MF, winding register)"
-
-
-def feed_forward_contributes(b: Bench) -> Found:
-    gaps = mean_field_gaps(b, FSN)
-    return min(gaps) > 0, f"{listed(gaps, signed)} (FSN-MF, winding register)"
+    """FSN-MF and the winding register against a reference."""
+    return [mean(b, need) - mean(b, reference) for need in (MEAN_FIELD, WINDING)]
 
 
 def one_seed_diverges(b: Bench) -> Found:
@@ -351,13 +438,6 @@ def one_seed_diverges(b: Bench) -> Found:
     return len(lost) == 1, f"{len(lost)} of {len(epochs)} seeds{where}"
 
 
-def last_finite(run: Run) -> tuple[int, float]:
-    """The last epoch whose loss was finite, and that loss; epoch 0 where there is none."""
-    losses = epoch_values(finished_epochs(run), "valid_bits")
-    known = [(i, loss) for i, loss in enumerate(losses, 1) if math.isfinite(loss)]
-    return known[-1] if known else (0, math.nan)
-
-
 def diverging_seed(b: Bench) -> tuple[int, list[float], list[list[float]]]:
     """Of the seed that diverged: its last finite epoch, its losses until then, and those of its siblings."""
     runs = b.runs(MEAN_FIELD)
@@ -365,23 +445,19 @@ def diverging_seed(b: Bench) -> tuple[int, list[float], list[list[float]]]:
     if not lost:
         raise NoCase(f"none of {len(runs)} seeds diverged after a finished epoch")
     epoch = last_finite(lost[0])[0]
-    own, *others = (
-        epoch_values(finished_epochs(run)[:epoch], "valid_bits")
-        for run in (lost[0], *(run for run in runs if run is not lost[0]))
-    )
+    others = [valid_bits(run)[:epoch] for run in runs if run is not lost[0]]
     others = [losses for losses in others if len(losses) == epoch and all(map(math.isfinite, losses))]
     if len(others) < 2:
         raise NoCase(f"fewer than two siblings have the {epoch} epochs of the seed that diverged")
-    return epoch, own, others
+    return epoch, valid_bits(lost[0])[:epoch], others
 
 
 def divergence_without_warning(b: Bench) -> Found:
     epoch, own, others = diverging_seed(b)
-    spread = [max(min(row) - loss, loss - max(row)) for loss, *row in zip(own, *others, strict=True)]
-    evidence = (
-        f"through epoch {epoch} at most {signed(max(spread))} outside the siblings' range (here: 0.015)"
+    spread = max(max(min(row) - loss, loss - max(row)) for loss, *row in zip(own, *others, strict=True))
+    return spread <= 0.015, (
+        f"through epoch {epoch} at most {signed(spread)} outside the siblings' range (here: 0.015)"
     )
-    return max(spread) <= 0.015, evidence
 
 
 def between_its_siblings(b: Bench) -> Found:
@@ -393,7 +469,68 @@ def between_its_siblings(b: Bench) -> Found:
 def converges_late(b: Bench) -> Found:
     end = b.epoch(50)
     epochs = [best_of(run, end)[0] for need in (FSN_CONVERGED, KURAMOTO) for run in b.runs(need)]
-    return all(end - 5 < epoch <= end for epoch in epochs), "best epochs " + ", ".join(map(str, epochs))
+    return listing(epochs, lambda e: end - 5 < min(e) and max(e) <= end, str, "best epochs {}")
+
+
+# -- claims on code ----------------------------------------------------------------------------------------
+
+
+def two_of_three_ahead(b: Bench) -> Found:
+    runs, references, end = b.every(CODE_FSN), b.runs(CODE_TRANSFORMER), b.epoch(30)
+    ahead = [
+        diverged_at(run) is None
+        and all((measure.epoch_margins(run, one)[:end] < 0).all() for one in references)
+        for run in runs
+    ]
+    return sum(ahead) == 2, f"{sum(ahead)} of {len(ahead)} seeds ahead at every epoch"
+
+
+def plateau_seed(b: Bench) -> Found:
+    losses = [final(run, b) for run in b.every(CODE_FSN)]
+    worse = sum(not loss <= lowest(b.runs(CODE_FSN), b.epoch(30)) + 0.1 for loss in losses)
+    return worse == 1, f"{worse} of {len(losses)} seeds: {listed(losses)}"
+
+
+def both_below_transformer(b: Bench) -> Found:
+    ours, theirs = [mean(b, need) for need in (CODE_FSN.seed(0), CODE_NO_PHASES)], mean(b, CODE_TRANSFORMER)
+    return max(ours) < theirs, f"{listed(ours)} (FSN, no phases) against {bits(theirs)}"
+
+
+def no_larger_than_text(b: Bench) -> Found:
+    code = mean(b, CODE_FSN.seed(0)) - mean(b, CODE_TRANSFORMER)
+    text = mean(b, FSN) - mean(b, TRANSFORMER)
+    return text <= code < 0, f"code {signed(code)}, text {signed(text)}"
+
+
+def context_helps_more(b: Bench) -> Found:
+    gains = [final_margin(b, pair) for _, pair in CONTEXT.values()]
+    margin = max(abs(final_margin(b, pair)) for pair in (SHORT, LONG))
+    return min(gains) > 2 * margin, f"gains {listed(gains)}, largest margin {bits(margin)}"
+
+
+def smaller_at_512(b: Bench) -> Found:
+    short, long = final_margin(b, SHORT), final_margin(b, LONG)
+    return abs(long) < abs(short), f"{signed(long)} against {signed(short)}"
+
+
+def failed_seed(b: Bench, need: Need) -> tuple[float, float]:
+    """How far the failed seed is from its siblings after the first epoch, and how far those are apart."""
+    losses = first_losses(b.runs(need))
+    if len(losses) < 3:
+        raise NotRun(f"needs three seeds: first epochs {listed(losses)}")
+    if losses[-1] - losses[0] < 0.05:
+        raise NoCase(f"no seed failed: first epochs {listed(losses)}")
+    return losses[-1] - losses[-2], losses[-2] - losses[0]
+
+
+def separates(b: Bench, need: Need) -> Found:
+    apart, spread = failed_seed(b, need)
+    return apart > macro("codeSeedSepMin").value, f"{bits(apart)} apart, healthy seeds within {bits(spread)}"
+
+
+def thirty_times_apart(b: Bench) -> Found:
+    found = [apart / spread for apart, spread in (failed_seed(b, need) for need in (CODE_FIRST, LONG_SEEDS))]
+    return listing(found, lambda v: min(v) >= 20, ".0f", "{} times (length 256, 512)")
 
 
 MEAN_FIELD_SEVEN = (MEAN_FIELD.seed(0).after(7), TRANSFORMER.seed(0).after(7))
@@ -404,16 +541,14 @@ CLAIMS = (
     Claim("below-at-matched-epochs", "Section 1",
           "At one million parameters the FSN's loss on enwik8 is below the transformer's at matched epochs.",
           (FSN, TRANSFORMER),
-          lambda b: below(mean(b, FSN), mean(b, TRANSFORMER), f" at epoch {b.epoch(30)}"),
-          "sfnThirty xfThirty sfnThirtyStd xfThirtyStd"),
+          lambda b: below(mean(b, FSN), mean(b, TRANSFORMER), f" at epoch {b.epoch(30)}")),
     Claim("below-converged", "Sections 1 and 4.2",
           "The converged FSN is also below the converged transformer at an equal budget.",
           (FSN_CONVERGED, TRANSFORMER_CONVERGED),
-          lambda b: below(converged(b.runs(FSN_CONVERGED), b.epoch(50)).mean, bar(b)),
-          "sfnConverged sfnConvergedStd xfConverged", early=30),
+          lambda b: below(converged(b.runs(FSN_CONVERGED), b.epoch(50)).mean, bar(b)), early=30),
     Claim("kuramoto-does-not-reach", "Section 1",
           "Kuramoto attention is competitive with the tuned transformer but does not reach it.",
-          (KURAMOTO, TRANSFORMER_CONVERGED), kuramoto_does_not_reach, "tanConverged", early=30),
+          (KURAMOTO, TRANSFORMER_CONVERGED), kuramoto_does_not_reach, early=30),
     Claim("base-paper-kuramoto", "arXiv:2606.11585, abstract",
           "Kuramoto attention has 1.637 ± 0.010 bits per character on enwik8 at one million parameters.",
           (KURAMOTO,), lambda b: base_paper(b, "kuramoto", KURAMOTO)),
@@ -422,13 +557,13 @@ CLAIMS = (
           (TRANSFORMER_CONVERGED,), lambda b: base_paper(b, "transformer", TRANSFORMER_CONVERGED)),
     Claim("mean-field-within-0.019", "Section 2.4",
           "The FSN-MF reaches transformer range on enwik8, within 0.019 bits per character of the transformer.",
-          (MEAN_FIELD, TRANSFORMER), within_19_millibits, "mfGapThirty"),
+          (MEAN_FIELD, TRANSFORMER), within_19_millibits),
     Claim("mean-field-in-range", "Section 1",
           "The variant without a feed-forward network reaches transformer range and falls short of the full FSN.",
-          (MEAN_FIELD, TRANSFORMER, FSN), mean_field_in_range, "mfThirty mfThirtyStd mfGapThirty sfnMfGap"),
+          (MEAN_FIELD, TRANSFORMER, FSN), mean_field_in_range),
     Claim("indistinguishable-without-phases", "Sections 4.2 and 5",
           "At thirty epochs the FSN and its no-phase configuration are statistically indistinguishable.",
-          (FSN, NO_PHASES), indistinguishable, "nophaseThirty nophaseThirtyStd"),
+          (FSN, NO_PHASES), indistinguishable),
     Claim("fsn-ahead-every-epoch", "Section 4.2",
           "On enwik8 the FSN is below the transformer at every epoch from the first onward on every seed.",
           (FSN, TRANSFORMER_FIVE), lambda b: every_epoch(b, FSN), every=True),
@@ -443,26 +578,25 @@ CLAIMS = (
           (NO_PHASES, TRANSFORMER_CONVERGED), lambda b: below_bar(b, NO_PHASES), every=True),
     Claim("crossing-epochs", "Section 4.2",
           "The FSN seeds cross the converged transformer at epochs 19, 23, 24, 19 and 27 (here: between 16 and 30).",
-          (FSN, TRANSFORMER_CONVERGED), crosses,
-          tuple(("early", "fsn crosses 1.611 at epochs", str(i)) for i in range(5))),
+          (FSN, TRANSFORMER_CONVERGED), crosses),
     Claim("no-phases-reach-kuramoto", "Section 4.2",
           "The no-phase model reaches Kuramoto attention's converged loss within ten epochs on its fastest seed "
-          "and eleven on all.",
-          (NO_PHASES, KURAMOTO), no_phases_reach_kuramoto,
-          tuple(("early", "nophase reaches 1.6272 within epochs", i) for i in "01")),
+          "and eleven on all.", (NO_PHASES, KURAMOTO), no_phases_reach_kuramoto),
     Claim("mean-field-leads-five-epochs", "Section 4.2",
           "At the matched seed the FSN-MF leads the transformer through the first five epochs, then falls behind.",
-          MEAN_FIELD_SEVEN, lambda b: leads(b, MEAN_FIELD_SEVEN, 5),
-          (("early", "fsn-mf leads the transformer for epochs"),)),
+          MEAN_FIELD_SEVEN, lambda b: leads(b, MEAN_FIELD_SEVEN, 5)),
     Claim("winding-leads-seven-epochs", "Section 4.2",
           "At the matched seed the winding register leads the transformer through the first seven epochs.",
-          WINDING_NINE, lambda b: leads(b, WINDING_NINE, 7),
-          (("early", "fsn-mf-winding leads the transformer for epochs"),)),
+          WINDING_NINE, lambda b: leads(b, WINDING_NINE, 7)),
     Claim("mean-field-does-not-beat", "Section 4.2",
           "At this scale the mean-field family tracks the transformer without beating it (here: at most 0.03 behind).",
-          (MEAN_FIELD, WINDING, TRANSFORMER), mean_field_does_not_beat, "mfwThirty mfwThirtyStd mfwGapThirty"),
+          (MEAN_FIELD, WINDING, TRANSFORMER),
+          lambda b: listing(mean_field_gaps(b, TRANSFORMER), lambda gaps: min(gaps) > 0 and max(gaps) <= 0.03, signed,
+                            "{} behind (FSN-MF, winding register)")),
     Claim("feed-forward-contributes", "Section 4.2", "The full FSN is ahead of both mean-field variants.",
-          (FSN, MEAN_FIELD, WINDING), feed_forward_contributes, "sfnMfwGap"),
+          (FSN, MEAN_FIELD, WINDING),
+          lambda b: listing(mean_field_gaps(b, FSN), lambda gaps: min(gaps) > 0, signed,
+                            "{} (FSN-MF, winding register)")),
     Claim("one-mean-field-seed-diverges", "Section 4.2", "One of the three plain FSN-MF seeds diverges.",
           (MEAN_FIELD,), one_seed_diverges),
     Claim("divergence-without-warning", "Section 4.2",
@@ -470,8 +604,44 @@ CLAIMS = (
           (MEAN_FIELD,), divergence_without_warning),
     Claim("diverging-seed-between-siblings", "Section 4.2",
           "In its last finite epoch the loss of the FSN-MF seed that diverged sat between those of the other two.",
-          (MEAN_FIELD,), between_its_siblings, "mfDivergeEpSixteen"),
+          (MEAN_FIELD,), between_its_siblings),
     Claim("converges-late", "Section 4.3",
           "The converged FSN and base-layer seeds reach their best validation within the last five of fifty epochs.",
           (FSN_CONVERGED, KURAMOTO), converges_late),
+    Claim("code-two-of-three-ahead", "Section 4.2",
+          "On code the every-epoch ordering holds for two of the three FSN seeds.",
+          (CODE_FSN, CODE_TRANSFORMER), two_of_three_ahead),
+    Claim("code-plateau-seed", "Section 4.2",
+          "One of three FSN code seeds trains to a worse plateau (more than 0.1 above its siblings at the end).",
+          (CODE_FSN,), plateau_seed),
+    Claim("code-below-transformer", "Section 4.2",
+          "On code both main models (FSN and no phases, seed 0) are below the transformer's mean at thirty epochs.",
+          (CODE_FSN.seed(0), CODE_NO_PHASES, CODE_TRANSFORMER), both_below_transformer),
+    Claim("code-margin-no-larger", "Section 4.2",
+          "The code result is positive but no larger than the enwik8 result.",
+          (CODE_FSN.seed(0), CODE_TRANSFORMER, FSN, TRANSFORMER), no_larger_than_text),
+    Claim("code-below-any-transformer-epoch", "Section 4.2",
+          "The FSN's epoch-30 value on code is below the best the transformer reaches at any epoch on any seed.",
+          (CODE_FSN.seed(0), CODE_TRANSFORMER),
+          lambda b: below(mean(b, CODE_FSN.seed(0)), lowest(b.runs(CODE_TRANSFORMER), b.epoch(30)))),
+    Claim("context-helps-more-than-architecture", "Section 4.2",
+          "Doubling the context improves both models by far more than the architecture does.",
+          (*SHORT, *LONG), context_helps_more),
+    Claim("margin-smaller-at-512", "Section 4.2", "The final margin is smaller at length 512 than at 256.",
+          (*SHORT, *LONG), smaller_at_512),
+    Claim("ahead-at-512", "Section 4.2", "In the completed 512 comparison the FSN finishes below the transformer.",
+          LONG, lambda b: listing([final_margin(b, LONG)], lambda margins: margins[0] < 0, signed)),
+    Claim("epoch-mean-margins", "Section 4.2", "Averaged over the epochs the FSN is ahead at both lengths.",
+          (*SHORT, *LONG),
+          lambda b: listing((mean_margin(b, pair) for pair in (SHORT, LONG)), lambda means: max(means) < 0, signed,
+                            "{} (256, 512)")),
+    Claim("plateau-shows-at-epoch-one", "Section 4.2",
+          "The plateau failure on code separates from its siblings by more than 0.2 bits at the first epoch.",
+          (CODE_FIRST,), lambda b: separates(b, CODE_FIRST)),
+    Claim("plateau-shows-at-epoch-one-512", "Section 4.2",
+          "So does the plateauing seed of the length-512 replication arm.",
+          (LONG_SEEDS,), lambda b: separates(b, LONG_SEEDS)),
+    Claim("failed-seeds-thirty-times-apart", "Section 4.2",
+          "Both failed seeds separate at roughly thirty times the spread between their siblings (here: at least 20).",
+          (CODE_FIRST, LONG_SEEDS), thirty_times_apart),
 )

@@ -7,52 +7,17 @@ from typing import Any
 
 import torch
 
-from ... import data
-from ...measure import (
-    SeedSummary,
-    diverged_at,
-    epoch_value,
-    evaluating,
-    finished_epochs,
-    loss_at,
-    seed_summary,
-    vocabulary_of,
-)
-from ...models import (
-    FSN as FSNModel,
-)
+from ... import data, measure
+from ...measure import SeedSummary, diverged_at, loss_at
+from ...models import FSN as FSNModel
 from ...models import Transformer, TransformerConfig, build, count_parameters, preset
 from ...models.config import FSNConfig, swiglu_parameters
 from ...nn import record
 from ...ops import causal_softmax, coupling
 from ...ops.coupling import Pair
 from ...train import Recipe, Run
-from ..bench import START_WINDOWS, Bench, NotRun
-from ..rows import (
-    MEASURED,
-    MISSING,
-    PARTIAL,
-    Cited,
-    Claim,
-    Found,
-    Measurement,
-    Result,
-    Row,
-    below,
-    beyond,
-    bits,
-    cite,
-    compare,
-    compute,
-    grouped,
-    item,
-    listed,
-    macro,
-    parameter_totals,
-    signed,
-    stated,
-)
-from ..runs import (
+from ..bench import START_WINDOWS, Bench
+from ..needs import (
     FSN,
     FSN_CONVERGED,
     FSN_EARLY,
@@ -71,7 +36,29 @@ from ..runs import (
     Need,
     epochs_of,
 )
-from .main import at_epoch, gap, mean
+from ..rows import (
+    MEASURED,
+    MISSING,
+    PARTIAL,
+    Cited,
+    Claim,
+    Found,
+    Measurement,
+    Result,
+    Row,
+    below,
+    bits,
+    cite,
+    grouped,
+    item,
+    listed,
+    listing,
+    macro,
+    make_row,
+    parameter_totals,
+    signed,
+)
+from .main import at_epoch, difference, gap, mean
 
 # -- ablations ---------------------------------------------------------------------------------------------
 
@@ -88,65 +75,38 @@ def first_epoch(runs: list[Run]) -> Measurement:
     "ablations",
     "Ablation screens",
     "Section 5, Section 2.4, Appendix A",
-    FSN_EARLY,
-    NO_PHASES_EARLY,
-    NO_PHASES,
-    FSN,
-    NO_DELAY,
-    TORUS,
-    MEAN_FIELD_EARLY,
-    NO_BOUND,
+    *(FSN_EARLY, NO_PHASES_EARLY, NO_PHASES, FSN, NO_DELAY, TORUS, MEAN_FIELD_EARLY, NO_BOUND),
 )
 def ablations(b: Bench) -> Result:
     """What the loss costs without the delay, the static phases, the lifted feed-forward input, or the bound."""
     two, end = b.epoch(2), b.epoch(30)
 
     def loss(title: str, paper: Cited, need: Need, remark: str = "") -> Row:
-        return compare(b, title, paper, [need], at_epoch(two), remark=remark)
+        return make_row(b, title, paper, [need], at_epoch(two), remark=remark)
 
     def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> Row:
-        return compare(b, title, paper, [a, c], gap(epoch), "+.4f", remark)
+        return make_row(b, title, paper, [a, c], gap(epoch), "+.4f", remark)
 
     fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
     one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
     late = macro("nophaseThirty").minus(macro("sfnThirty"))
-    delay = cite("early", "no-delay minus full @2 (screen)")
+    delay, torus = cite("early", "no-delay minus full @2 (screen)"), cite("early", "fsn-torus-swiglu@2")
+    zero, compared = cite("early", "fsn-nophase@2/s0"), "what the periodic input is compared with"
+    third, diverges = "paper: the penalty above is more than a third of this", "diverges: that is the result"
+    bound = cite("early", "no-bound@1")
     rows = [
-        loss(f"FSN, epoch {two}, three seeds", fsn.also(*macro("sfnEpTwoMean").sources), FSN_EARLY),
-        loss(
-            f"no phases, epoch {two}, three seeds",
-            real.also(*macro("nophaseEpTwoMean").sources),
-            NO_PHASES_EARLY,
-        ),
+        loss(f"FSN, epoch {two}, three seeds", fsn, FSN_EARLY),
+        loss(f"no phases, epoch {two}, three seeds", real, NO_PHASES_EARLY),
         minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), NO_PHASES_EARLY, FSN_EARLY),
         minus(f"no phases minus FSN, epoch {end}", late, NO_PHASES, FSN, end),
     ]
     screens = [
         minus(f"no delay minus FSN, epoch {two}, seed 0", delay, NO_DELAY, one_fsn),
-        loss(f"periodic feed-forward input, epoch {two}, seed 0", cite("early", "fsn-torus-swiglu@2"), TORUS),
-        loss(
-            f"no phases, epoch {two}, seed 0",
-            cite("early", "fsn-nophase@2/s0"),
-            one_real,
-            "what the periodic input is compared with",
-        ),
+        loss(f"periodic feed-forward input, epoch {two}, seed 0", torus, TORUS),
+        loss(f"no phases, epoch {two}, seed 0", zero, one_real, compared),
         minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real),
-        minus(
-            f"FSN-MF minus FSN, epoch {two}, seed 0",
-            None,
-            MEAN_FIELD_EARLY,
-            one_fsn,
-            remark="paper: the penalty above is more than a third of this",
-        ),
-        compare(
-            b,
-            "no bound, epoch 1",
-            cite("early", "no-bound@1"),
-            [NO_BOUND],
-            first_epoch,
-            ".2f",
-            "diverges: that is the result",
-        ),
+        minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, MEAN_FIELD_EARLY, one_fsn, remark=third),
+        make_row(b, "no bound, epoch 1", bound, [NO_BOUND], first_epoch, ".2f", diverges),
     ]
     note = "Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table."
     return Result(rows=grouped("Static phases", rows) + grouped("Screens", screens), notes=[note])
@@ -154,18 +114,10 @@ def ablations(b: Bench) -> Result:
 
 # -- Section 2.5: parameters -------------------------------------------------------------------------------
 
-TEXT_SYMBOLS, CODE_SYMBOLS = 205, 97
-TOTALS = (
-    ("fsn", "1m", "enwik8", TEXT_SYMBOLS, "sfnParams"),
-    ("transformer", "1m", "enwik8", TEXT_SYMBOLS, "xfParams"),
-    ("fsn", "1m", "code", CODE_SYMBOLS, "sfnCodeParams"),
-    ("transformer", "1m", "code", CODE_SYMBOLS, "xfCodeParams"),
-    ("fsn", "8m", "enwik8", TEXT_SYMBOLS, ""),
-    ("transformer", "8m", "enwik8", TEXT_SYMBOLS, ""),
-)
+SYMBOLS = {"enwik8": 205, "code": 97}
 
 
-def total(name: str, vocab_size: int = TEXT_SYMBOLS) -> int:
+def total(name: str, vocab_size: int = 205) -> int:
     return count_parameters(preset(name, vocab_size))
 
 
@@ -175,13 +127,13 @@ def lighter(size: str) -> float:
 
 
 def fsn_config(name: str = "fsn-1m") -> FSNConfig:
-    config = preset(name, TEXT_SYMBOLS)
+    config = preset(name, SYMBOLS["enwik8"])
     assert isinstance(config, FSNConfig)
     return config
 
 
-def kernel_share() -> float:
-    """The kernel's share of the total in percent: 4 N k numbers in every layer."""
+def coefficients_share() -> float:
+    """The share of the kernel's coefficients in the total, in percent: 4 N k numbers in every layer."""
     config = fsn_config()
     return 100.0 * 4 * config.coupling.harmonics * config.k * config.layers / total("fsn-1m")
 
@@ -203,48 +155,47 @@ def torus_factor() -> float:
 @item("parameters", "Parameter counts", "Section 2.5 and Table 3")
 def parameters(b: Bench) -> Result:
     """Totals of the models as built, exact to the digit, and the shares the text quotes. Needs no run."""
+
+    def row(
+        title: str, paper: Cited | float | None, value: float, remark: str = "", form: str = ".2f"
+    ) -> Row:
+        return make_row(b, title, paper, [], lambda: float(value), form, remark)
+
     totals = []
-    for family, size, corpus, symbols, name in TOTALS:
-        paper = cite("parameters", f"{family}/{corpus}/{size.upper()}")
-        paper = paper.also(*macro(name).sources) if name else paper
-        title, count = f"{family}-{size}, {symbols} symbols", total(f"{family}-{size}", symbols)
-        totals.append(compute(title, paper, lambda n=count: float(n), ",.0f"))  # type: ignore[misc]
-
-    def row(title: str, paper: Cited | None, value: float, remark: str = "") -> Row:
-        return compute(title, paper, lambda: value, ".2f", remark)
-
+    for corpus, size in (("enwik8", "1m"), ("code", "1m"), ("enwik8", "8m")):
+        for family in ("fsn", "transformer"):
+            symbols, paper = SYMBOLS[corpus], cite("parameters", f"{family}/{corpus}/{size.upper()}")
+            title, count = f"{family}-{size}, {symbols} symbols", total(f"{family}-{size}", symbols)
+            totals.append(row(title, paper, count, form=",.0f"))
     heavier = 100.0 * (total("fsn-1m") / total("transformer-1m") - 1.0)
-    block, periodic = (
-        "Mean-field block against SwiGLU, percent off",
-        "Periodic-input SwiGLU, times the block it replaces",
-    )
+    block = "Mean-field block against SwiGLU, percent off"
+    periodic = "Periodic-input SwiGLU, times the block it replaces"
     shares = [
         row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier),
         row("FSN lighter at 2M, percent", macro("ladderTwoLighter"), lighter("2m")),
         row("FSN lighter at 4M, percent", macro("ladderFourLighter"), lighter("4m")),
         row("FSN lighter at 8M, percent", macro("ladderEightLighter"), lighter("8m")),
-        row("Kernel's share of the total, percent", None, kernel_share(), "paper: below one percent"),
+        row("Kernel's share of the total, percent", None, coefficients_share(), "paper: below one percent"),
         row(block, None, mean_field_mismatch(), "paper: within a tenth of a percent"),
-        row(periodic, stated(3), torus_factor(), "paper: roughly three times"),
+        row(periodic, 3, torus_factor(), "paper: roughly three times"),
     ]
     return Result(rows=grouped("Totals", totals) + grouped("Shares", shares))
 
 
 # -- Table 3: configuration --------------------------------------------------------------------------------
 
+Setting = tuple[str, float, float] | tuple[str, float, float, str]
+"""What, the paper's value, ours, and maybe a remark."""
 
-def setting(title: str, paper: float, ours: float, remark: str = "") -> Row:
-    return compute(title, stated(paper), lambda: float(ours), ".4g", remark)
 
-
-def model_rows() -> list[Row]:
+def model_settings() -> list[Setting]:
     """Read off models that were built, not off the presets' text."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = build("fsn-1m", vocab_size=TEXT_SYMBOLS)
+        model = build("fsn-1m", vocab_size=SYMBOLS["enwik8"])
     assert isinstance(model, FSNModel)
     config = model.config
-    base, code = preset("transformer-1m", TEXT_SYMBOLS), preset("transformer-1m", CODE_SYMBOLS)
+    base, code = (preset("transformer-1m", symbols) for symbols in SYMBOLS.values())
     assert isinstance(base, TransformerConfig) and isinstance(code, TransformerConfig)
     with torch.device("meta"):
         transformer = Transformer(base)
@@ -254,68 +205,75 @@ def model_rows() -> list[Row]:
     alpha = float(layer.attention_bound.alpha.detach())
     dropout = "differs: the paper lists 0.1 for both models; measured here, none is better for the FSN"
     return [
-        setting("FSN: layers", 4, len(model.layers)),
-        setting("FSN: phases per token k", 176, config.k),
-        setting("FSN: hidden multiplier of SwiGLU", 2, (config.hidden or 2 * config.k) / config.k),
-        setting("FSN: harmonics N", 3, config.coupling.harmonics),
-        setting("FSN: first harmonic of the present field at the start", 0.18, present),
-        setting("FSN: first harmonic of the successor field at the start", 0.82, successor),
-        setting("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise),
-        setting("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi)),
-        setting("FSN: dropout", 0.1, config.dropout, dropout),
-        setting("Transformer: layers", 4, len(transformer.layers)),
-        setting("Transformer: width on text", 120, base.width),
-        setting("Transformer: width on code", 124, code.width),
-        setting("Transformer: heads", 1, base.heads),
-        setting("Transformer: hidden multiplier of SwiGLU", 4, (base.hidden or 4 * base.width) / base.width),
-        setting("Transformer: dropout", 0.1, base.dropout, "on the SwiGLU output"),
+        ("FSN: layers", 4, len(model.layers)),
+        ("FSN: phases per token k", 176, config.k),
+        ("FSN: hidden multiplier of SwiGLU", 2, (config.hidden or 2 * config.k) / config.k),
+        ("FSN: harmonics N", 3, config.coupling.harmonics),
+        ("FSN: first harmonic of the present field at the start", 0.18, present),
+        ("FSN: first harmonic of the successor field at the start", 0.82, successor),
+        ("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise),
+        ("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi)),
+        ("FSN: dropout", 0.1, config.dropout, dropout),
+        ("Transformer: layers", 4, len(transformer.layers)),
+        ("Transformer: width on text", 120, base.width),
+        ("Transformer: width on code", 124, code.width),
+        ("Transformer: heads", 1, base.heads),
+        ("Transformer: hidden multiplier of SwiGLU", 4, (base.hidden or 4 * base.width) / base.width),
+        ("Transformer: dropout", 0.1, base.dropout, "on the SwiGLU output"),
     ]
 
 
-HANDS = (
-    ("seeds of the FSN with 30 epochs", 5, FSN),
-    ("seeds of the transformer with 30 epochs", 3, TRANSFORMER),
-    ("seeds of the FSN with 50 epochs", 3, FSN_CONVERGED),
-    ("seeds of the converged transformer bar, 50 epochs", 5, TRANSFORMER_CONVERGED),
+def recipe_settings() -> list[Setting]:
+    """The shared block of the table, from the recipe's defaults."""
+    recipe = Recipe()
+    return [
+        ("AdamW: weight decay", 0.01, recipe.weight_decay),
+        ("AdamW: β₁", 0.9, recipe.beta1),
+        ("AdamW: β₂", 0.999, recipe.beta2),
+        ("learning rate, constant", 1e-3, recipe.lr),
+        ("gradient clip, global norm", 1.0, recipe.clip),
+        ("batch", 64, recipe.batch_size),
+        ("window length", 256, recipe.length, "512 in the long-context arm"),
+        ("training stride", 64, recipe.train_stride),
+        ("evaluation stride", 128, recipe.eval_stride),
+    ]
+
+
+IN_HAND = (
+    ("seeds of the FSN with 30 epochs", FSN),
+    ("seeds of the transformer with 30 epochs", TRANSFORMER),
+    ("seeds of the FSN with 50 epochs", FSN_CONVERGED),
+    ("seeds of the converged transformer bar, 50 epochs", TRANSFORMER_CONVERGED),
 )
 
 
-def in_hand(b: Bench, title: str, paper: int, need: Need) -> Row:
+def in_hand(b: Bench, title: str, need: Need) -> Row:
     """How many runs there are, beside the paper's."""
-    there = len(b.by_seed(need))
+    there, paper = len(b.by_seed(need)), len(need.seeds)
     state = MEASURED if there >= paper else PARTIAL if there else MISSING
     remark = "" if there else b.standing([need]).absent()
     ours = float(there) if there else None
-    return Row(title, stated(paper), ours, None, f"{there}/{paper}", state, ".0f", remark)
-
-
-def recipe_rows(b: Bench) -> list[Row]:
-    """The shared block of the table, from the recipe's defaults."""
-    recipe = Recipe()
-    symbols = compute("symbols of the text", stated(205), lambda: float(b.text("text").vocab_size), ".4g")
-    return [
-        setting("AdamW: weight decay", 0.01, recipe.weight_decay),
-        setting("AdamW: β₁", 0.9, recipe.beta1),
-        setting("AdamW: β₂", 0.999, recipe.beta2),
-        setting("learning rate, constant", 1e-3, recipe.lr),
-        setting("gradient clip, global norm", 1.0, recipe.clip),
-        setting("batch", 64, recipe.batch_size),
-        setting("window length", 256, recipe.length, "512 in the long-context arm"),
-        setting("training stride", 64, recipe.train_stride),
-        setting("evaluation stride", 128, recipe.eval_stride),
-        symbols,
-        setting("symbols of the code", 97, len(data.CODE_SYMBOLS)),
-        *(in_hand(b, *row) for row in HANDS),
-    ]
+    return Row(title, Cited(float(paper)), ours, None, f"{there}/{paper}", state, ".0f", remark)
 
 
 @item("configuration", "Configuration of the main runs", "Table 3")
 def configuration(b: Bench) -> Result:
     """The resolved configuration, read off models that were built and off the recipe's defaults. Needs no run."""
+
+    def row(title: str, paper: float, ours: float, remark: str = "") -> Row:
+        return make_row(b, title, paper, [], lambda: float(ours), ".4g", remark)
+
+    recipe = [row(*one) for one in recipe_settings()]
+    recipe += [
+        make_row(b, "symbols of the text", 205, [], lambda: float(b.text("text").vocab_size), ".4g"),
+        row("symbols of the code", 97, len(data.CODE_SYMBOLS)),
+        *(in_hand(b, *one) for one in IN_HAND),
+    ]
     settings = sorted({str(run.config["recipe"].get("precision")) for run in b.library.runs})
     notes = ["The paper trains in float32 on one A100-class GPU without compilation."]
     notes += [f"Runs found here were trained in {', '.join(settings)}."] if settings else []
-    return Result(rows=grouped("Models", model_rows()) + grouped("Recipe", recipe_rows(b)), notes=notes)
+    models = [row(*one) for one in model_settings()]
+    return Result(rows=grouped("Models", models) + grouped("Recipe", recipe), notes=notes)
 
 
 # -- the init ramp -----------------------------------------------------------------------------------------
@@ -323,20 +281,17 @@ def configuration(b: Bench) -> Result:
 SEEDS = (0, 1, 2)
 
 
-Ramp = tuple[float, float]
-"""First layer and last."""
-
-
-def ramps(b: Bench) -> dict[str, list[Ramp]]:
-    """RMS of the state the feed-forward block reads and of its raw output in a fresh model, per seed."""
+def ramps(b: Bench) -> dict[str, list[tuple[float, float]]]:
+    """RMS of the state the feed-forward block reads and of its raw output in the first layer and in the last of a
+    fresh model, per seed."""
     text = b.text("text")
     tokens = text.start[:, :-1].long()
-    found: dict[str, list[Ramp]] = {"state": [], "raw": []}
+    found: dict[str, list[tuple[float, float]]] = {"state": [], "raw": []}
     for seed in SEEDS:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = build("fsn-nophase-1m", vocab_size=text.vocab_size)
-        with evaluating(model), record(model, "phases", "layers.*") as points:
+        with measure.evaluating(model), record(model, "phases", "layers.*") as points:
             model(tokens)
         last = len(model.layers) - 1  # type: ignore[arg-type]
         before = (points["phases"], points[f"layers.{last - 1}.state"])
@@ -348,30 +303,35 @@ def ramps(b: Bench) -> dict[str, list[Ramp]]:
     return found
 
 
-def ramp(b: Bench, name: str, index: int) -> SeedSummary:
-    """RMS in the first layer (0) or the last (1)."""
-    return seed_summary([pair[index] for pair in b.memo("ramp", lambda: ramps(b))[name]])
-
-
-def growth(b: Bench, name: str) -> SeedSummary:
-    """Last layer over first layer."""
-    return seed_summary([last / first for first, last in b.memo("ramp", lambda: ramps(b))[name]])
+def ramp(b: Bench, name: str, where: str) -> SeedSummary:
+    """RMS in the ``first`` layer, in the ``last``, or the ``growth`` from one to the other."""
+    pairs = b.memo("ramp", lambda: ramps(b))[name]
+    values = {
+        "first": [x for x, _ in pairs],
+        "last": [y for _, y in pairs],
+        "growth": [y / x for x, y in pairs],
+    }
+    return measure.seed_summary(values[where])
 
 
 @item("init-ramp", "The init ramp", "Section 2.4")
 def init_ramp(b: Bench) -> Result:
     """Scale through depth at initialization, of the state the feed-forward block reads and of the block's raw output.
     Needs a text, no run."""
+
+    def row(title: str, name: str, where: str, paper: Cited | None = None) -> Row:
+        form = ".1f" if where == "growth" else ".6f"
+        return make_row(b, title, paper, [], lambda: ramp(b, name, where), form)
+
     raw, read = "RMS of the raw feed-forward output, {} layer", "RMS of the state the block reads, {} layer"
+    growth = "{}, growth from first to last layer"
     rows = [
-        compute(raw.format("first"), cite("init_ramp", "layer0"), lambda: ramp(b, "raw", 0), ".6f"),
-        compute(raw.format("last"), cite("init_ramp", "layer3"), lambda: ramp(b, "raw", 1), ".6f"),
-        compute("raw output, growth from first to last layer", None, lambda: growth(b, "raw"), ".1f"),
-        compute(read.format("first"), None, lambda: ramp(b, "state", 0), ".6f"),
-        compute(read.format("last"), None, lambda: ramp(b, "state", 1), ".6f"),
-        compute(
-            "state, growth from first to last layer", macro("rmsRamp"), lambda: growth(b, "state"), ".1f"
-        ),
+        row(raw.format("first"), "raw", "first", cite("init_ramp", "layer0")),
+        row(raw.format("last"), "raw", "last", cite("init_ramp", "layer3")),
+        row(growth.format("raw output"), "raw", "growth"),
+        row(read.format("first"), "state", "first"),
+        row(read.format("last"), "state", "last"),
+        row(growth.format("state"), "state", "growth", macro("rmsRamp")),
     ]
     note = (
         "The paper's text gives a growth of 33 for the state the block reads; a note in its source has that number "
@@ -386,40 +346,24 @@ def init_ramp(b: Bench) -> Result:
 
 def totals_to_the_digit(b: Bench) -> Found:
     stated = parameter_totals()
-    found = {key: total(f"{key[0]}-{key[1]}", key[2]) for key in stated}
-    same = sum(found[key] == stated[key] for key in found)
-    return same == len(found), f"{same} of {len(found)} totals are the paper's to the digit"
-
-
-def kernel_below_one_percent(b: Bench) -> Found:
-    found = kernel_share()
-    return found < 1.0, f"{found:.2f} percent"
+    same = sum(total(f"{family}-{size}", n) == stated[family, size, n] for family, size, n in stated)
+    return same == len(stated), f"{same} of {len(stated)} totals are the paper's to the digit"
 
 
 def within_four_percent(b: Bench) -> Found:
-    found = [100 * (total("fsn-1m", v) / total("transformer-1m", v) - 1) for v in (205, 97)]
+    found = [100 * (total("fsn-1m", v) / total("transformer-1m", v) - 1) for v in SYMBOLS.values()]
     fine = max(map(abs, found)) < 4 and found[0] * found[1] < 0
     return fine, f"{listed(found, lambda v: signed(v, 2))} percent (text, code)"
 
 
-def mean_field_matches(b: Bench) -> Found:
-    found = mean_field_mismatch()
-    return found < 0.1, f"{found:.3f} percent off"
-
-
-def periodic_is_larger(b: Bench) -> Found:
-    found = torus_factor()
-    return 2.5 <= found <= 3.5, f"{found:.2f} times"
-
-
 def ramp_is_33(b: Bench) -> Found:
-    read, raw = (growth(b, name).mean for name in ("state", "raw"))
+    read, raw = (ramp(b, name, "growth").mean for name in ("state", "raw"))
     return 25 <= read <= 41, f"{read:.1f} times (the block's raw output: {raw:.1f} times)"
 
 
 def kernel_adds_4nk(b: Bench) -> Found:
     with torch.device("meta"):
-        full, base = (build(name, vocab_size=TEXT_SYMBOLS, k=176) for name in ("fsn-1m", "kuramoto-1m"))
+        full, base = (build(name, vocab_size=SYMBOLS["enwik8"], k=176) for name in ("fsn-1m", "kuramoto-1m"))
     layers = len(full.layers)  # type: ignore[arg-type]
     more = (sum(p.numel() for p in full.parameters()) - sum(p.numel() for p in base.parameters())) / layers
     expected = 4 * fsn_config().coupling.harmonics * 176
@@ -441,38 +385,26 @@ def proposition_1(b: Bench) -> Found:
     return largest < 1e-12, f"largest difference {largest:.0e} over {ours.numel()} couplings in float64"
 
 
-def after_two(b: Bench, need: Need) -> float:
-    """Seed-0 loss at epoch two."""
-    return mean(b, need.seed(0), 2)
+PENALTIES = {
+    "delay": (NO_DELAY, FSN_EARLY),
+    "phases": (NO_PHASES_EARLY, FSN_EARLY),
+    "periodic input": (TORUS, NO_PHASES_EARLY),
+    "mean field": (MEAN_FIELD_EARLY, FSN_EARLY),
+}
+"""What is left out, or put in place of another part, and with what it is compared."""
 
 
-def delay_matters_most(b: Bench) -> Found:
-    fsn, real = after_two(b, FSN_EARLY), after_two(b, NO_PHASES_EARLY)
-    delay = after_two(b, NO_DELAY) - fsn
-    others = [real - fsn, after_two(b, TORUS) - real, after_two(b, MEAN_FIELD_EARLY) - fsn]
-    return delay > max(others), f"{signed(delay)} against {listed(others, signed)}"
+def penalties(b: Bench, *names: str) -> list[float]:
+    """What each costs at epoch two, seed 0."""
+    pairs = ([mean(b, need.seed(0), 2) for need in PENALTIES[name]] for name in names)
+    return [without - whole for without, whole in pairs]
 
 
 def lead_closes(b: Bench) -> Found:
     early = mean(b, NO_PHASES_EARLY, 2) - mean(b, FSN_EARLY, 2)
-    groups = [loss_at(b.runs(need), b.epoch(30)) for need in (NO_PHASES, FSN.seed(0, 1, 2))]
-    if min(group.count for group in groups) < 2:
-        raise NotRun("needs at least two seeds of each")
-    late = groups[0].mean - groups[1].mean
-    error = math.sqrt(sum(group.std**2 / group.count for group in groups))
+    late, error = difference(b, NO_PHASES, FSN.seed(0, 1, 2))
     evidence = f"{signed(early)} at epoch {b.epoch(2)}, {signed(late)} ± {bits(error)} at {b.epoch(30)}"
     return early > 0 and late < early and late <= 2 * error, evidence
-
-
-def noise_acts_early(b: Bench) -> Found:
-    gaps = [mean(b, LEAN, e) - mean(b, FSN.seed(0).after(11), e) for e in (2, 11)]
-    return abs(gaps[0]) > abs(gaps[1]), f"{listed(gaps, signed)} (epochs {b.epoch(2)} and {b.epoch(11)})"
-
-
-def periodic_third_of_gap(b: Bench) -> Found:
-    penalty = after_two(b, TORUS) - after_two(b, NO_PHASES_EARLY)
-    whole = after_two(b, MEAN_FIELD_EARLY) - after_two(b, FSN_EARLY)
-    return penalty > whole / 3, f"{signed(penalty)} of {signed(whole)}"
 
 
 def mean_field_recovers(b: Bench) -> Found:
@@ -486,7 +418,7 @@ def bound_is_essential(b: Bench) -> Found:
     run = b.run(NO_BOUND)
     if diverged_at(run) is not None:
         return diverged_at(run) == 1, f"not finite in epoch {diverged_at(run)}"
-    loss, guessing = epoch_value(finished_epochs(run)[0], "valid_bits"), math.log2(vocabulary_of(run) or 2)
+    loss, guessing = measure.valid_bits(run)[0], math.log2(measure.vocabulary_of(run) or 2)
     return loss > guessing, f"{loss:.2f} bits at epoch 1; guessing has {guessing:.2f}"
 
 
@@ -494,9 +426,9 @@ def bound_is_essential(b: Bench) -> Found:
 CLAIMS = (
     Claim("parameter-totals", "Section 2.5",
           "The realized parameter counts of both models on text and code, and of the 8M rung.",
-          (), totals_to_the_digit, "sfnParams xfParams sfnCodeParams xfCodeParams paramImbalance"),
+          (), totals_to_the_digit),
     Claim("kernel-below-one-percent", "Section 2.5", "The kernel's coefficients are below one percent of the total.",
-          (), kernel_below_one_percent),
+          (), lambda b: listing([coefficients_share()], lambda v: v[0] < 1, ".2f", "{} percent")),
     Claim("kernel-adds-4nk", "Section 2.5", "The kernel adds 4Nk real parameters per layer over the base layer.",
           (), kernel_adds_4nk),
     Claim("delay-is-sakaguchi-frustration", "Proposition 1",
@@ -507,20 +439,20 @@ CLAIMS = (
           (), within_four_percent),
     Claim("mean-field-matches-block", "Section 2.4",
           "The mean-field block has the parameter count of the SwiGLU block to within a tenth of a percent.",
-          (), mean_field_matches),
+          (), lambda b: listing([mean_field_mismatch()], lambda v: v[0] < 0.1, ".3f", "{} percent off")),
     Claim("periodic-block-is-larger", "Section 2.4",
           "The periodic-input block has roughly three times the parameters of the block it replaces.",
-          (), periodic_is_larger),
+          (), lambda b: listing([torus_factor()], lambda v: 2.5 <= v[0] <= 3.5, ".2f", "{} times")),
     Claim("init-ramp", "Section 2.4",
           "At initialization the scale of the state the SwiGLU reads grows by roughly 33 from first layer to last (25 "
           "to 41).",
-          (), ramp_is_33, "rmsRamp"),
+          (), ramp_is_33),
     Claim("delay-matters-most", "Sections 3.3 and 5",
           "Removing the delay is the largest single subtraction at epoch two (phases, periodic input, feed-forward).",
-          (NO_DELAY, FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0), TORUS, MEAN_FIELD_EARLY), delay_matters_most,
-          "ablNoSuccDelta"),
+          (NO_DELAY, FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0), TORUS, MEAN_FIELD_EARLY),
+          lambda b: listing(penalties(b, *PENALTIES), lambda p: p[0] > max(p[1:]), signed)),
     Claim("delay-helps", "Section 5", "Without the delay, harmonics alone, the loss at epoch two is higher.",
-          (NO_DELAY, FSN_EARLY.seed(0)), lambda b: beyond(after_two(b, NO_DELAY) - after_two(b, FSN_EARLY))),
+          (NO_DELAY, FSN_EARLY.seed(0)), lambda b: listing(penalties(b, "delay"), lambda p: p[0] > 0, signed)),
     Claim("phases-help-early", "Section 5", "Early in training the static phases help: lower seed mean at epoch two.",
           (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY, 2), mean(b, NO_PHASES_EARLY, 2))),
     Claim("phases-lead-closes", "Section 5",
@@ -528,14 +460,17 @@ CLAIMS = (
           (FSN_EARLY, NO_PHASES_EARLY, FSN.seed(0, 1, 2), NO_PHASES), lead_closes),
     Claim("noise-acts-early", "Section 2.3",
           "The effect of the noisy start concentrates early: the lean model's gap is larger at epoch two than at "
-          "eleven.", (LEAN, FSN.seed(0).after(11)), noise_acts_early),
+          "eleven.", (LEAN, FSN.seed(0).after(11)),
+          lambda b: listing([mean(b, LEAN, e) - mean(b, FSN.seed(0).after(11), e) for e in (2, 11)],
+                            lambda gaps: abs(gaps[0]) > abs(gaps[1]), signed)),
     Claim("periodic-input-costs", "Section 2.4",
           "Restricting the SwiGLU's input to periodic functions of the state costs loss at epoch two.",
           (TORUS, NO_PHASES_EARLY.seed(0)),
-          lambda b: beyond(after_two(b, TORUS) - after_two(b, NO_PHASES_EARLY)), "torusSwigluPenalty"),
+          lambda b: listing(penalties(b, "periodic input"), lambda p: p[0] > 0, signed)),
     Claim("periodic-input-third-of-gap", "Section 2.4",
           "That penalty is more than a third of the mean-field gap at the same checkpoint.",
-          (TORUS, NO_PHASES_EARLY.seed(0), MEAN_FIELD_EARLY, FSN_EARLY.seed(0)), periodic_third_of_gap),
+          (TORUS, NO_PHASES_EARLY.seed(0), MEAN_FIELD_EARLY, FSN_EARLY.seed(0)),
+          lambda b: listing(penalties(b, "periodic input", "mean field"), lambda p: p[0] > p[1] / 3, signed)),
     Claim("mean-field-recovers-most", "Section 2.4",
           "The mean field recovers most of the SwiGLU block's contribution (against a stack without any block).",
           (MEAN_FIELD.seed(0), FSN.seed(0), NO_FEEDFORWARD), mean_field_recovers),
@@ -544,5 +479,5 @@ CLAIMS = (
           (WINDING, MEAN_FIELD), lambda b: below(mean(b, WINDING), mean(b, MEAN_FIELD))),
     Claim("bound-is-essential", "Appendix A",
           "Without the bound the run diverges within the first epoch (not finite, or worse than guessing).",
-          (NO_BOUND,), bound_is_essential, "bndNoneEpOne"),
+          (NO_BOUND,), bound_is_essential),
 )

@@ -119,7 +119,7 @@ MEAN_FIELD_EARLY = MEAN_FIELD.seed(0).after(2)
 NO_DELAY = Need("fsn-nodelay", (0,), epochs=2)
 TORUS = Need("fsn-torus-swiglu", (0,), epochs=2)
 NO_BOUND = Need("fsn-nobound", (0,), epochs=1)
-NO_KERNEL = Need("fsn-noharmonics", (0,), epochs=1)
+NO_HARMONICS = Need("fsn-noharmonics", (0,), epochs=1)
 """What the efficiency appendix calls no-phase: the kernel taken out, the rest of the stack left."""
 NO_FEEDFORWARD = Need("fsn", (0,), epochs=30, overrides=(("feedforward", "none"),))
 """Not run in the paper, which still says how much of the block's contribution the mean field recovers."""
@@ -217,10 +217,6 @@ def epochs_of(run: Run) -> int:
     return len(finished_epochs(run))
 
 
-def device_of(run: Run) -> str:
-    return str(run.environment.get("device") or "unknown device")
-
-
 def setting_of(run: Run) -> str:
     """Device, precision and how a step is run: what a timing depends on besides the model.
 
@@ -230,7 +226,7 @@ def setting_of(run: Run) -> str:
     recipe = run.config["recipe"]
     engine = recipe.get("engine")
     engine = "one CUDA graph" if engine in ("graph", "compile-graph") else engine
-    return f"{device_of(run)}, {recipe.get('precision')}, {engine}"
+    return f"{run.environment.get('device') or 'unknown device'}, {recipe.get('precision')}, {engine}"
 
 
 def validated_in(run: Run) -> str:
@@ -245,7 +241,7 @@ def precisions_of(runs: Iterable[Run]) -> str:
     return f"validated in {' and '.join(found)}" if len(found) > 1 else ""
 
 
-def kernels_of(runs: Iterable[Run]) -> str:
+def commits_of(runs: Iterable[Run]) -> str:
     """Which commits the runs of our own kernels are of, in words, where these are several."""
     ours = [run for run in runs if run.config["model"].get("kind") != "transformer"]
     commits = sorted({str(run.environment.get("commit") or "unknown")[:7] for run in ours})
