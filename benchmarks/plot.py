@@ -13,14 +13,13 @@ def draw(results: dict[str, Any], path: Path) -> list[Path]:
 
     Models stand a little beside each other at every length, so that none hides another that takes the same time.
     """
-    from fsn.measure.style import MARKERS, colours, new_figure, save_figure, styled
+    from fsn.measure.style import MARKERS, TONE, colours, drawing, save_figure
 
     rows = [row for row in results["rows"] if "training" in row]
     sizes = list(dict.fromkeys(row["size"] for row in rows))
     models = list(dict.fromkeys(row["model"] for row in rows))
     shades = colours(models)
-    with styled("any") as tone:
-        figure, grid = new_figure(1, len(sizes), 2.8, sharey=True)
+    with drawing(1, len(sizes), 2.8, sharey=True) as (figure, grid):
         for axes, size in zip(grid.flat, sizes, strict=True):
             for model, marker in zip(models, MARKERS, strict=False):
                 mine = [row for row in rows if (row["model"], row["size"]) == (model, size)]
@@ -48,7 +47,7 @@ def draw(results: dict[str, Any], path: Path) -> list[Path]:
             axes.set_xlabel("window T")
             axes.set_title(size)
         for part, style in STYLES.items():
-            grid.flat[0].plot([], [], color=tone["text"], linestyle=style, linewidth=1.0, label=part)
+            grid.flat[0].plot([], [], color=TONE["text"], linestyle=style, linewidth=1.0, label=part)
         tokens = rows[0]["batch"] * rows[0]["length"]
         grid.flat[0].set_ylabel(f"ms a step of {tokens:,} symbols")
         handles, labels = grid.flat[0].get_legend_handles_labels()

@@ -168,15 +168,14 @@ def markdown(found: list[Row], cells: list[dict[str, Any]], left_out: list[str])
 
 def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path]:
     """One task: accuracy against steps. Several: accuracy by task. A panel for each number of layers."""
-    from fsn.measure.style import MARKERS, colours, legend, new_figure, save_figure, styled
+    from fsn.measure.style import MARKERS, colours, drawing, legend, save_figure
 
     depths = sorted({row.layers for row in found})
     models = list(dict.fromkeys(row.model for row in found))
     shades = colours(models)
     found = [row for row in found if "distractor" not in row.split]
     columns = list(dict.fromkeys(row.column for row in found))
-    with styled("any"):
-        figure, grid = new_figure(len(depths), 1, 2.6 * len(depths), sharex=True)
+    with drawing(len(depths), 1, 2.6 * len(depths), sharex=True) as (figure, grid):
         for axes, layers in zip(grid.flat, depths, strict=True):
             for i, model in enumerate(models):
                 look: dict[str, Any] = {

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsn.errors import UserError
 from fsn.measure import copy_depth, coupling, lesions, looks, states, style, tables, training
 from fsn.measure.looks import OFFSETS, Looks
 from tests.measure.example_runs import made_up_run
@@ -95,24 +94,22 @@ def profiles() -> list[states.DepthProfile]:
     return [states.depth_profile(m, random_tokens(m, length=12), name) for name, m in models.items()]
 
 
-FIGURES: dict[str, Callable[[str], Any]] = {
-    "bars": lambda s: copy_depth.draw_depth_bars(families(), s),
-    "curves": lambda s: copy_depth.draw_depth_curves({"Base layer": curve(0.3), "FSN": curve(-0.1)}, s),
-    "distance": lambda s: copy_depth.draw_depth_distance(distance_table(), s),
-    "coupling": lambda s: coupling.draw_coupling(reading(), surface=s),
-    "coupling, both fields": lambda s: coupling.draw_coupling(reading(), successor=True, surface=s),
-    "history": lambda s: coupling.draw_coupling_history(
-        [reading("epoch 1", 0.2), reading("epoch 30")], surface=s
+FIGURES: dict[str, Callable[[], Any]] = {
+    "bars": lambda: copy_depth.draw_depth_bars(families()),
+    "curves": lambda: copy_depth.draw_depth_curves({"Base layer": curve(0.3), "FSN": curve(-0.1)}),
+    "distance": lambda: copy_depth.draw_depth_distance(distance_table()),
+    "coupling": lambda: coupling.draw_coupling(reading()),
+    "coupling, both fields": lambda: coupling.draw_coupling(reading(), successor=True),
+    "history": lambda: coupling.draw_coupling_history([reading("epoch 1", 0.2), reading("epoch 30")]),
+    "wall-clock": lambda: training.draw_wallclock(scales()),
+    "losses": lambda: training.draw_loss_curves({"FSN": scales(1)[0].curves, "other": []}),
+    "losses beside published ones": lambda: training.draw_loss_curves(
+        {"FSN": scales(1)[0].curves}, published={"FSN": (2, 1.6, 0.01)}
     ),
-    "wall-clock": lambda s: training.draw_wallclock(scales(), s),
-    "learning rates": lambda s: training.draw_learning_rates({"FSN": np.array([[1, 0.1], [2, 0.05]])}, s),
-    "losses": lambda s: training.draw_loss_curves({"FSN": scales(1)[0].curves, "other": []}, s),
-    "losses beside published ones": lambda s: training.draw_loss_curves(
-        {"FSN": scales(1)[0].curves}, s, published={"FSN": (2, 1.6, 0.01)}
-    ),
-    "lesions": lambda s: lesions.draw_lesions(lesion_table(), s),
-    "looks": lambda s: looks.draw_looks([look_of("FSN"), look_of("transformer")], s),
-    "profiles": lambda s: states.draw_states(profiles(), s),
+    "learning rates": lambda: training.draw_learning_rates({"FSN": np.array([[1, 0.1], [2, 0.05]])}),
+    "lesions": lambda: lesions.draw_lesions(lesion_table()),
+    "looks": lambda: looks.draw_looks([look_of("FSN"), look_of("transformer")]),
+    "profiles": lambda: states.draw_states(profiles()),
 }
 
 
@@ -121,7 +118,7 @@ def test_everything_lies_inside_the_frame_and_can_be_read(name: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    figure = FIGURES[name]("any")
+    figure = FIGURES[name]()
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     drawn = figure.get_tightbbox(canvas.get_renderer())  # inches, of all that is visible
@@ -132,15 +129,14 @@ def test_everything_lies_inside_the_frame_and_can_be_read(name: str) -> None:
     assert len(words) > 8 and min(text.get_fontsize() for text in words) >= 6
 
 
-@pytest.mark.parametrize("surface", ["any", "light", "dark"])
-def test_files_are_made_for_each_surface_and_do_not_change(tmp_path, surface: str) -> None:
-    paths = style.save_figure(coupling.draw_coupling(reading(), surface=surface), tmp_path / "one", surface)
-    again = style.save_figure(coupling.draw_coupling(reading(), surface=surface), tmp_path / "two", surface)
+def test_files_do_not_change(tmp_path) -> None:
+    paths = style.save_figure(coupling.draw_coupling(reading()), tmp_path / "one")
+    again = style.save_figure(coupling.draw_coupling(reading()), tmp_path / "two")
     assert [p.suffix for p in paths] == [".svg", ".png"]
     for first, second in zip(paths, again, strict=True):
         assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 1000
-    assert style.SURFACES[surface]["text"] in paths[0].read_text()
-    named = style.figure_bytes(coupling.draw_coupling(reading(), surface=surface), "svg", title="a < b")
+    assert style.TONE["text"] in paths[0].read_text()
+    named = style.figure_bytes(coupling.draw_coupling(reading()), "svg", title="a < b")
     assert b"<title>a &lt; b</title>" in named, "for those who do not see it"
 
 
@@ -205,14 +201,7 @@ def test_a_ladder_of_three_leaves_the_fourth_panel_empty() -> None:
 
 
 def test_colours_stay_with_their_families() -> None:
-    assert style.colour("FSN") == style.colours(["other", "FSN"])["FSN"] != style.colour("transformer")
+    two = style.colours(["transformer", "other", "FSN"])
+    assert two["FSN"] == style.COLOURS["fsn"] != two["transformer"]
     many = style.colours(["FSN", "a", "b", "c", "Base layer"])
     assert len(set(many.values())) == 5 and many["Base layer"] == style.COLOURS["kuramoto"]
-
-
-def test_nothing_to_draw_is_said_plainly() -> None:
-    for draw in (training.draw_wallclock, coupling.draw_coupling_history, states.draw_states):
-        with pytest.raises(UserError, match="at least one"):
-            draw([])
-    with pytest.raises(UserError, match="surface"):
-        copy_depth.draw_depth_bars(families(), "beige")

@@ -9,7 +9,9 @@ from torch import Tensor
 
 import fsn
 from fsn.errors import UserError
-from fsn.measure import Looks, Table, look, repeated, stacked, token_losses
+from fsn.measure import Looks, Table, look, token_losses
+from fsn.measure.looks import repeated
+from fsn.measure.tables import stacked
 from tests.measure.example_runs import windows_from
 from tests.small import ALL_FAMILIES, random_tokens, small
 
@@ -106,7 +108,7 @@ def test_the_figure_has_a_panel_for_each_layer_that_looks_back_and_names_what_st
     looks: Looks,
 ) -> None:
     pytest.importorskip("matplotlib")
-    from fsn.measure import draw_looks
+    from fsn.measure.looks import draw_looks
 
     faint = Looks("other", (-1, 0, 1), np.array([[0.0, 0.0, 0.0], [0.0, 0.001, 0.0]]), 2.0, 1.9)
     figure = draw_looks([looks, faint])

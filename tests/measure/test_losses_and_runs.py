@@ -13,7 +13,8 @@ import yaml
 
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
-from fsn.measure import copy_depth, losses, runs
+from fsn.measure import copy_depth, losses
+from fsn.measure.metrics import check_comparable, load_runs, vocabulary_of
 from fsn.train import Recipe, Run, train
 from tests.measure.example_runs import made_up_run
 from tests.small import small
@@ -85,22 +86,15 @@ def trained(tmp_path_factory) -> tuple[Corpus, list[Run]]:
     }
     for name, size in sizes.items():
         train(name, corpus, folder / name, recipe, overrides=size, device="cpu", quiet=True)
-    return corpus, runs.load_runs([folder / name for name in sizes])
+    return corpus, load_runs([folder / name for name in sizes])
 
 
-def test_losses_of_a_run_are_kept(trained, tmp_path: Path, monkeypatch) -> None:
+def test_losses_of_a_run_are_those_of_its_best_weights(trained, tmp_path: Path) -> None:
     corpus, (run, other) = trained
     battery = copy_depth.battery(copy_depth.label_corpus(corpus, length=32, stride=32, cache=tmp_path), 8, 4)
-    first = losses.run_losses(run, corpus, battery, cache=tmp_path)
-    direct = losses.battery_losses(run.load_model(), corpus.valid, battery)
-    np.testing.assert_array_equal(first, direct)
-    monkeypatch.setattr(losses, "battery_losses", lambda *a, **k: pytest.fail("the cache was not used"))
-    np.testing.assert_array_equal(losses.run_losses(run, corpus, battery, cache=tmp_path), first)
-    monkeypatch.undo()
-    assert not np.array_equal(losses.run_losses(other, corpus, battery, cache=tmp_path), first)
-    for file in (tmp_path / "losses").iterdir():
-        file.write_bytes(b"damaged")
-    np.testing.assert_array_equal(losses.run_losses(run, corpus, battery, cache=tmp_path), first)
+    first = losses.run_losses(run, corpus, battery)
+    np.testing.assert_array_equal(first, losses.battery_losses(run.load_model(), corpus.valid, battery))
+    assert not np.array_equal(losses.run_losses(other, corpus, battery), first)
 
 
 def test_a_run_is_measured_on_its_own_corpus(trained, tmp_path: Path) -> None:
@@ -108,10 +102,10 @@ def test_a_run_is_measured_on_its_own_corpus(trained, tmp_path: Path) -> None:
     battery = copy_depth.battery(copy_depth.label(Windows(corpus.valid, 32, 32)), 8, 4)
     another = Corpus.from_bytes("another", bytes(range(97, 110)) * 100)
     with pytest.raises(UserError, match="trained on tiny"):
-        losses.run_losses(run, another, battery, cache=tmp_path)
+        losses.run_losses(run, another, battery)
     bare = Run(tmp_path / "bare", run.config, run.metrics)
     with pytest.raises(UserError, match=r"best\.safetensors"):
-        losses.run_losses(bare, corpus, battery, cache=tmp_path)
+        losses.run_losses(bare, corpus, battery)
 
 
 def write_run(folder: Path, metrics: str, **changes: object) -> Path:
@@ -129,9 +123,9 @@ def lines(*epochs: int) -> str:
 
 def test_good_folders_load(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name, lines(1, 2)) for name in ("a", "b")]
-    loaded = runs.load_runs(folders)
+    loaded = load_runs(folders)
     assert [run.name for run in loaded] == ["a", "b"] and len(loaded[0].epochs) == 2
-    assert runs.vocabulary_of(loaded[0]) == 205
+    assert vocabulary_of(loaded[0]) == 205
 
 
 @pytest.mark.parametrize(
@@ -152,19 +146,19 @@ def test_broken_folders_are_refused_in_one_sentence(
         (folder / "config.yaml").write_text("model: 1")
         sentence = "config"
     with pytest.raises(UserError, match=sentence) as error:
-        runs.load_runs([folder])
+        load_runs([folder])
     assert "\n" not in str(error.value)
 
 
 def test_missing_folders_and_metrics(tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        runs.load_runs([tmp_path / "nowhere"])
+        load_runs([tmp_path / "nowhere"])
     folder = write_run(tmp_path / "run", lines(1))
     (folder / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match=r"no metrics\.jsonl"):
-        runs.load_runs([folder])
+        load_runs([folder])
     with pytest.raises(UserError, match="at least one"):
-        runs.load_runs([])
+        load_runs([])
 
 
 @pytest.mark.parametrize(
@@ -178,6 +172,6 @@ def test_missing_folders_and_metrics(tmp_path: Path) -> None:
 def test_runs_that_cannot_be_compared(change: dict[str, object], word: str) -> None:
     one, other = made_up_run("one", [1.8]), made_up_run("other", [1.8], **change)
     with pytest.raises(UserError, match=word) as error:
-        runs.check_comparable([one, other])
+        check_comparable([one, other])
     assert "one and other" in str(error.value)
-    runs.check_comparable([one, one])
+    check_comparable([one, one])

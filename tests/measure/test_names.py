@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsn.measure import Table
-from fsn.measure.style import figure_bytes, new_figure, styled
+from fsn.measure.style import drawing, figure_bytes
 from fsn.progress import say
 from fsn.train.commands import show
 
@@ -13,8 +13,7 @@ ODD = "$\\frac$ [red] <img> a|b \x1b[2J"
 
 
 def test_a_figure_shows_a_name_as_it_is() -> None:
-    with styled("any"):
-        figure, axes = new_figure(1, 1, 2.0)
+    with drawing(1, 1, 2.0) as (figure, axes):
         axes[0, 0].plot([0, 1], [0, 1], label=ODD)
         axes[0, 0].set_title(ODD)
         axes[0, 0].legend()

@@ -34,10 +34,6 @@ def test_ratios_of_known_crossings() -> None:
     # the lowest seed is t2 at 1.61, ten millibits below the mean: two and a half epochs later
     assert {c.reference for c in found.against_lowest} == {"t2"}
     assert [c.epoch for c in found.against_lowest] == [11, 13, 15]
-    assert len(found.pairs) == 9 and {(c.run, c.reference) for c in found.pairs} >= {
-        ("f8", "t0"),
-        ("f12", "t2"),
-    }
     np.testing.assert_allclose(found.targets, [1.62, 1.63, 1.61])
 
 
@@ -45,7 +41,7 @@ def test_rates_and_gain_after_the_crossing() -> None:
     reference = made_up_run("t", [1.9 - 0.001 * i for i in range(30)])
     run = made_up_run("f", reach(10, 1.871, rate=0.005))
     (crossing,) = training.time_to_target([run], [reference]).against_mean
-    assert crossing.rate == pytest.approx(0.005) and crossing.reference_rate == pytest.approx(0.001)
+    assert crossing.rate_mbit == pytest.approx(5) and crossing.reference_rate_mbit == pytest.approx(1)
     assert crossing.gain_after == pytest.approx(0.005 * 20)
     (row,) = training.crossing_table([crossing]).rows
     assert row["rate_mbit"] == pytest.approx(5.0) and row["epoch"] == 10
@@ -66,7 +62,7 @@ def test_never_reaching_counts_as_infinite() -> None:
     (row,) = training.wallclock_table([found]).rows
     assert row["vs_mean"] == math.inf and row["vs_mean_max"] == math.inf and math.isfinite(row["vs_mean_min"])
     never = found.against_mean[1]
-    assert never.epoch is None and math.isnan(never.gain_after) and math.isnan(never.rate)
+    assert never.epoch is None and math.isnan(never.gain_after) and math.isnan(never.rate_mbit)
     assert "∞" in training.wallclock_table([found]).to_markdown()
     assert "—" in training.crossing_table([never]).to_markdown()
 

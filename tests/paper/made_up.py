@@ -12,10 +12,10 @@ import yaml
 
 import fsn
 from fsn.data import enwik8
-from fsn.measure import store_losses, weights_hash
+from fsn.measure.losses import store_losses, weights_hash
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
-from fsn.paper.needs import PAPER, Library, Need, Scale
+from fsn.paper.needs import PAPER, Need, Scale
 
 CORPORA: dict[str, dict[str, Any]] = {
     "enwik8": {"name": "enwik8", "sha256": enwik8.SHA256, "symbols": bytes(range(205)).hex()},
@@ -93,7 +93,7 @@ def write_run(
 
 
 def bench_of(root: Path, scale: Scale = PAPER, cache: Path | None = None) -> Bench:
-    return Bench(Library.open([root], scale), "cpu", cache or root / "no-cache")
+    return Bench.open([root], scale, device="cpu", cache=cache or root / "no-cache")
 
 
 def falling(end: float, drop: float, epochs: int, rate: float = 1.0) -> list[float]:

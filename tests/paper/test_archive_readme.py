@@ -13,8 +13,7 @@ import pytest
 from fsn.cli import main
 from fsn.data import Corpus
 from fsn.errors import UserError
-from fsn.measure import stored_losses
-from fsn.measure.losses import FILE
+from fsn.measure.losses import FILE, stored_losses
 from fsn.paper import needs
 from fsn.paper.archive import add_measurements, archive_run
 from fsn.paper.bench import MEASURED, Bench

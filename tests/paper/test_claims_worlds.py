@@ -258,7 +258,7 @@ def test_what_did_not_happen_is_no_case() -> None:
 
 def test_a_stand_in_says_so_in_every_verdict() -> None:
     bench = other(lambda w: None)
-    bench.library.corpus["code"] = "pypi-python"
+    bench.names["code"] = "pypi-python"
     for claim in READ_RUNS:
         text = "on pypi-python in place of codeparrot" in judge(claim, bench).evidence
         assert text == any(need.role == "code" for need in claim.needs), claim.name

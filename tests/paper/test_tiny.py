@@ -77,8 +77,8 @@ def test_every_claim_is_judged_and_labelled(tiny: Path) -> None:
 def test_no_run_is_missing(tiny: Path) -> None:
     bench = tiny_bench(tiny / "runs")
     assert bench.standing(needs_of()).complete
-    assert not bench.library.refused and not bench.library.notes
-    names = {run.folder.name for run in bench.library.runs}
+    assert not bench.refused and not bench.notes
+    names = {run.folder.name for run in bench.found}
     assert {"fsn-1m-python-stdlib-text-seed0", "transformer-8m-python-stdlib-text-seed0"} <= names
     assert {
         "fsn-1m-python-stdlib-code-length128-seed0",

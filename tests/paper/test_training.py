@@ -13,7 +13,7 @@ import pytest
 from fsn.cli import main
 from fsn.paper import needs
 from fsn.paper.bench import Bench
-from fsn.paper.needs import Library, Need
+from fsn.paper.needs import Need
 from fsn.paper.sections import item_named
 from fsn.train import load_run
 from fsn.train.sweep import Job
@@ -36,7 +36,7 @@ def test_a_begun_run_goes_on_and_a_finished_one_is_left(tmp_path: Path) -> None:
     # The same from an archive: the run goes on as a copy, what is archived stays as it is.
     results, again = tmp_path / "results", tmp_path / "again"
     shutil.copytree(folder, results / "kept")
-    bench = Bench(Library.open([again, results], TINY), "cpu")
+    bench = Bench.open([again, results], TINY, device="cpu")
     bench.standing([EARLY.after(30)]).bring(again)
     assert train_all(bench, again, [EARLY.after(30)]) == [folder.name]
     assert len(load_run(again / folder.name).epochs) == 3 and len(load_run(results / "kept").epochs) == 2

@@ -18,7 +18,7 @@ import torch
 from fsn import data
 from fsn.data import Corpus
 from fsn.paper.bench import Bench
-from fsn.paper.needs import Library, Need, Scale
+from fsn.paper.needs import Need, Scale
 from fsn.paper.sections import needs_of
 from fsn.paper.writing import make_report, write_report
 from fsn.train import NonFinite, Recipe, train
@@ -105,7 +105,7 @@ TINY = TinyScale()
 
 
 def tiny_bench(runs: Path, cache: Path | None = None) -> Bench:
-    return Bench(Library.open([runs], TINY), "cpu", cache)
+    return Bench.open([runs], TINY, device="cpu", cache=cache)
 
 
 @contextlib.contextmanager

@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fsn.measure import Battery, DepthProfile, KernelReading, Table
+from fsn.measure import Battery, Table
+from fsn.measure.coupling import KernelReading
+from fsn.measure.states import DepthProfile
 from fsn.models import config_to_dict
 from fsn.paper import needs
 from fsn.paper.bench import Bench, Text
-from fsn.paper.needs import Library, Need, Scale
+from fsn.paper.needs import Need, Scale
 from fsn.train import Run
 from tests.paper.made_up import CORPORA, OWN
 
@@ -113,14 +115,15 @@ class World:
         return self
 
     def bench(self) -> MadeUpBench:
-        library = Library(SMALL, corpus=dict(OWN))
+        bench = MadeUpBench(SMALL, "cpu", names=dict(OWN), world=self)
         by_folder = {}
         for (need, seed), facts in self.facts.items():
             run = run_of(need, seed, facts)
-            library.runs.append(run)
-            library._role[run.folder] = need.role
+            bench.found.append(run)
+            bench._role[run.folder] = need.role
             by_folder[run.folder] = facts
-        return MadeUpBench(library, "cpu", world=self, by_folder=by_folder)
+        bench.by_folder = by_folder
+        return bench
 
 
 @functools.cache
@@ -183,7 +186,7 @@ class MadeUpBench(Bench):
             for label, weights in self.by_folder[run.folder].kernel.items()
         ]
 
-    def measured(self, run: Run, name: str, kind: Any, measure: Callable[[], Any]) -> Any:
+    def measured(self, run: Run, name: str) -> Any:
         facts = self.by_folder[run.folder]
         if name == "gates":
             return Table(

@@ -16,21 +16,10 @@ import fsn.measure
 from fsn.cli import main
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
-from fsn.measure import (
-    Finding,
-    KernelReading,
-    Subject,
-    Table,
-    applicable,
-    inspect_run,
-    instrument,
-    instruments,
-    read_kernel,
-    thinned,
-    token_losses,
-)
+from fsn.measure import Finding, Subject, Table, inspect_run, read_kernel, token_losses
 from fsn.measure import finding as registry
-from fsn.measure.coupling import start_of
+from fsn.measure.coupling import KernelReading, start_of, thinned
+from fsn.measure.finding import applicable, instrument, instruments
 from fsn.measure.style import require_matplotlib
 from fsn.report import inspection
 from fsn.report.inspection import write_findings
@@ -138,7 +127,7 @@ def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Pa
             margin = margins.where(bin=row["depth"]).rows[0]
             assert margin["margin"] == pytest.approx(row["fsn-1m"] - row["transformer-1m"], abs=1e-5)
             assert margin["low"] <= margin["margin"] <= margin["high"]
-    figure = found.figures["margins"]("any")
+    figure = found.figures["margins"]()
     assert "transformer-1m" in figure.axes[0].get_ylabel(), "the axis says against whom"
     same = one("depth", ours, corpus, against=ours, windows=12, cache=str(tmp_path))
     assert same.tables["depth"].columns[2:] == ("fsn-1m", "fsn-1m (other)")
@@ -167,7 +156,7 @@ def test_a_transformer_is_asked_for_what_it_has(
 ) -> None:
     has = [name for name, decorator in declared().items() if "has_coupling" not in decorator]
     assert len(has) < len(ALL) and "coupling" not in has
-    assert [found.name for found in applicable(runs[1])] == has
+    assert applicable(runs[1]) == has
     assert list(inspect_run(Subject(runs[1], corpus, windows=8, cache=str(tmp_path)))) == has
 
 
@@ -212,7 +201,7 @@ def test_a_new_instrument_is_one_function(
     instruments()
     monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
 
-    @instrument("letters", "How many letters")
+    @instrument("letters")
     def count(subject: Subject) -> Finding:
         table = Table(
             ("letters",), [{"letters": len(subject.corpus)}], about={"letters": "Number of letters."}

@@ -16,7 +16,7 @@ from fsn.data import Corpus
 from fsn.errors import UserError
 from fsn.paper import needs
 from fsn.paper.archive import add_measurements
-from fsn.paper.needs import Library
+from fsn.paper.bench import Bench
 from fsn.train import Run, load_run, train
 from fsn.train.run import same_but_seed
 from fsn.train.sweep import read_sweep
@@ -222,8 +222,8 @@ def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
     config.write_text(
         yaml.safe_dump(yaml.safe_load(config.read_text()) | {"begin_with": {"run": "first", "sha256": "0"}})
     )
-    assert Library.open([tmp_path / "runs"], TINY).find(need, 0) is not None
-    tuned = Library.open([tmp_path / "tuned"], TINY)
+    assert Bench.open([tmp_path / "runs"], TINY).find(need, 0) is not None
+    tuned = Bench.open([tmp_path / "tuned"], TINY)
     assert tuned.find(need, 0) is None and not tuned.runs, "nor has it a say in anything else"
     second = tmp_path / "tuned" / "second"
     assert not add_measurements(second, second, TINY, "cpu", tmp_path / "cache")

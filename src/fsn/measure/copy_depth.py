@@ -44,7 +44,7 @@ from .bootstrap import (
 )
 from .finding import Finding, Subject, instrument
 from .losses import battery_losses, read_arrays
-from .style import MARKERS, WIDTH, colours, ink_on, legend, new_figure, styled, zero_line
+from .style import MARKERS, TONE, WIDTH, colours, drawing, ink_on, legend, zero_line
 from .tables import Table, signed
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ def depth_distance_table(
 # -- figures -------------------------------------------------------------------------------------------------
 
 
-def draw_depth_bars(families: Table, surface: str = "any", against: str = "the transformer") -> Figure:
+def draw_depth_bars(families: Table, against: str = "the transformer") -> Figure:
     """Copy-depth margins by bin, from :func:`seed_mean_table`.
 
     Bars are seed means, whiskers run from the lowest to the highest seed; below zero the model is ahead.
@@ -430,12 +430,11 @@ def draw_depth_bars(families: Table, surface: str = "any", against: str = "the t
     names = list(dict.fromkeys(families.column("family")))
     bins = list(dict.fromkeys(families.column("bin")))
     shade = colours(names)
-    with styled(surface) as tone:
+    with drawing(1, 1, 2.7) as (figure, grid):
         from matplotlib.colors import to_rgba
 
-        figure, grid = new_figure(1, 1, 2.7)
         axes, width = grid[0, 0], 0.8 / max(len(names), 1)
-        zero_line(axes, tone)
+        zero_line(axes)
         for i, name in enumerate(names):
             rows = [families.where(family=name, bin=b).rows[0] for b in bins]
             mean = np.array([row["mean"] for row in rows])
@@ -456,15 +455,12 @@ def draw_depth_bars(families: Table, surface: str = "any", against: str = "the t
     return figure
 
 
-def draw_depth_curves(
-    curves: Mapping[str, DepthCurve], surface: str = "any", against: str = "the transformer"
-) -> Figure:
+def draw_depth_curves(curves: Mapping[str, DepthCurve], against: str = "the transformer") -> Figure:
     """Seed-mean margin at every exact copy depth with its 95 % band; the last point pools what is deeper."""
     shade = colours(list(curves))
-    with styled(surface) as tone:
-        figure, grid = new_figure(1, 1, 2.7)
+    with drawing(1, 1, 2.7) as (figure, grid):
         axes = grid[0, 0]
-        zero_line(axes, tone)
+        zero_line(axes)
         for i, (name, curve) in enumerate(curves.items()):
             axes.fill_between(curve.depth, curve.low, curve.high, color=shade[name], alpha=0.25, linewidth=0)
             look = {"color": shade[name], "marker": MARKERS[i], "markersize": 3, "linewidth": 1.2}
@@ -479,16 +475,15 @@ def draw_depth_curves(
     return figure
 
 
-def draw_depth_distance(table: Table, surface: str = "any", against: str = "the transformer") -> Figure:
+def draw_depth_distance(table: Table, against: str = "the transformer") -> Figure:
     """Margins by depth and distance to the matching occurrence, with the number of tokens in each cell."""
     rows, columns = (list(dict.fromkeys(table.column(name))) for name in ("bin", "distance"))
     cells = {(row["bin"], row["distance"]): row for row in table.rows}
     values = np.array([[cells[r, c]["margin"] for c in columns] for r in rows], dtype=float)
     reach = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
-    with styled(surface) as tone:
+    with drawing(1, 1, 0.36 * len(rows) + 0.75, width=0.8 * WIDTH) as (figure, grid):
         from matplotlib.colors import LinearSegmentedColormap
 
-        figure, grid = new_figure(1, 1, 0.36 * len(rows) + 0.75, width=0.8 * WIDTH)
         axes = grid[0, 0]
         shades = ["#1f5fae", "#7fb0e6", "#eceff2", "#eda873", "#b8560f"]
         diverging = LinearSegmentedColormap.from_list("margin", shades)
@@ -500,7 +495,7 @@ def draw_depth_distance(table: Table, surface: str = "any", against: str = "the 
                     text = f"{cell['margin']:+.3f}\n{cell['tokens']:,}".replace("-", "−")
                     tint = ink_on(picture.to_rgba(values[i, j]))
                 else:
-                    text, tint = "none", tone["text"]
+                    text, tint = "none", TONE["text"]
                 axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=tint, linespacing=1.1)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
@@ -519,13 +514,11 @@ def draw_depth_distance(table: Table, surface: str = "any", against: str = "the 
 RESAMPLES = 2000
 
 
-@instrument("depth", "Loss by copy depth")
+@instrument("depth")
 def inspect(subject: Subject) -> Finding:
     """Loss by copy depth; with a second run, paired margins against it."""
     losses = {
-        name: battery_losses(
-            model, subject.corpus.valid, subject.battery, device=subject.device, label=f"copy depth, {name}"
-        )
+        name: battery_losses(model, subject.corpus.valid, subject.battery, f"copy depth, {name}")
         for name, model in subject.models.items()
     }
     levels = depth_losses(losses, subject.battery)
@@ -547,5 +540,5 @@ def inspect(subject: Subject) -> Finding:
         f"{signed(far['margin'])} at {far['bin']} (95 % interval {signed(far['low'])} to {signed(far['high'])}); "
         f"below zero {name} is ahead.",
         {"depth": levels, "margins": margins},
-        {"margins": lambda surface: draw_depth_bars(families, surface, against=other)},
+        {"margins": lambda: draw_depth_bars(families, against=other)},
     )

@@ -33,7 +33,7 @@ from ..ops import FRAMES
 from ..train.run import Run
 from .finding import Finding, Subject, has_coupling, instrument
 from .losses import evaluating
-from .style import LAYERS, legend, new_figure, styled, zero_line
+from .style import LAYERS, TONE, drawing, legend, zero_line
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -267,17 +267,17 @@ def _phase_axis(axes: Axes) -> None:
     axes.set_xlabel("phase difference Δ")
 
 
-def _functions(axes: Axes, reading: KernelReading, field: int, tone: dict[str, str]) -> None:
+def _functions(axes: Axes, reading: KernelReading, field: int) -> None:
     delta = np.linspace(-np.pi, np.pi, 361)
-    zero_line(axes, tone)
-    axes.plot(delta, np.sin(delta), color=tone["rule"], linestyle=(0, (4, 3)), linewidth=1.2, label="sin Δ")
+    zero_line(axes)
+    axes.plot(delta, np.sin(delta), color=TONE["rule"], linestyle=(0, (4, 3)), linewidth=1.2, label="sin Δ")
     for layer, values in enumerate(reading.functions(delta)[field]):
         axes.plot(delta, values, color=LAYERS[layer % len(LAYERS)], label=f"layer {layer + 1}")
     _phase_axis(axes)
     axes.set_title(f"{FIELDS[field]} field")
 
 
-def _magnitudes(axes: Axes, reading: KernelReading, tone: dict[str, str]) -> None:
+def _magnitudes(axes: Axes, reading: KernelReading) -> None:
     from matplotlib.patches import Patch
 
     layers, harmonics = reading.layers, reading.harmonics
@@ -308,24 +308,23 @@ def _magnitudes(axes: Axes, reading: KernelReading, tone: dict[str, str]) -> Non
     axes.set_title("RMS magnitude of w")
     if reading.sign_flips.any():
         mark = Patch(
-            facecolor=tone["rule"], edgecolor="white", hatch="//////", linewidth=0, label="mean Re w < 0"
+            facecolor=TONE["rule"], edgecolor="white", hatch="//////", linewidth=0, label="mean Re w < 0"
         )
         axes.set_ylim(top=1.2 * axes.get_ylim()[1])  # room for the legend above the bars
         axes.legend(handles=[mark], loc="upper center", handlelength=1.4)
 
 
-def draw_coupling(reading: KernelReading, surface: str = "any", successor: bool = False) -> Figure:
+def draw_coupling(reading: KernelReading, successor: bool = False) -> Figure:
     """The trained kernel as coupling functions (left) and harmonic magnitudes (right).
 
     Hatched bars are harmonics whose coordinate-mean real coefficient is negative. ``successor`` adds the
     coupling functions of the successor field as a panel of their own.
     """
-    with styled(surface) as tone:
-        panels = 3 if successor else 2
-        shares = {"width_ratios": [1, 1, 1.5] if successor else [1, 1.25]}
-        figure, grid = new_figure(1, panels, 2.6 if panels == 2 else 2.4, gridspec_kw=shares)
+    panels = 3 if successor else 2
+    shares = {"width_ratios": [1, 1, 1.5] if successor else [1, 1.25]}
+    with drawing(1, panels, 2.6 if panels == 2 else 2.4, gridspec_kw=shares) as (figure, grid):
         for field in range(panels - 1):
-            _functions(grid[0, field], reading, field, tone)
+            _functions(grid[0, field], reading, field)
         grid[0, 0].set_ylabel("coupling f(Δ)")
         low, high = (
             pick(grid[0, f].get_ylim()[e] for f in range(panels - 1)) for e, pick in enumerate((min, max))
@@ -333,17 +332,14 @@ def draw_coupling(reading: KernelReading, surface: str = "any", successor: bool 
         for field in range(panels - 1):
             grid[0, field].set_ylim(low, high)
         legend(grid[0, 0], loc="upper left", fontsize=7)
-        _magnitudes(grid[0, -1], reading, tone)
+        _magnitudes(grid[0, -1], reading)
     return figure
 
 
-def draw_coupling_history(readings: Sequence[KernelReading], surface: str = "any") -> Figure:
+def draw_coupling_history(readings: Sequence[KernelReading]) -> Figure:
     """How the coupling functions changed through training: a row per field, a column per layer."""
-    if not readings:
-        raise UserError("There is no checkpoint to draw; give at least one kernel reading.")
     delta = np.linspace(-np.pi, np.pi, 181)
-    with styled(surface) as tone:
-        figure, grid = new_figure(2, readings[0].layers, 3.2, sharex=True, sharey="row")
+    with drawing(2, readings[0].layers, 3.2, sharex=True, sharey="row") as (figure, grid):
         for i, reading in enumerate(readings):
             functions = reading.functions(delta)
             strength = 0.25 + 0.75 * (i + 1) / len(readings)
@@ -355,7 +351,7 @@ def draw_coupling_history(readings: Sequence[KernelReading], surface: str = "any
         for f in range(2):
             grid[f, 0].set_ylabel(f"{FIELDS[f]} f(Δ)")
             for axes in grid[f]:
-                zero_line(axes, tone)
+                zero_line(axes)
                 axes.set_xticks([-np.pi, 0, np.pi], ["−π", "0", "π"])
                 axes.set_xlim(-np.pi, np.pi)
         for layer, axes in enumerate(grid[0]):
@@ -369,10 +365,10 @@ def draw_coupling_history(readings: Sequence[KernelReading], surface: str = "any
 # -- the instrument ------------------------------------------------------------------------------------------
 
 
-@instrument("coupling", "Coupling functions", applies=has_coupling)
+@instrument("coupling", applies=has_coupling)
 def inspect(subject: Subject) -> Finding:
     """The run's kernel, now and through training."""
-    reading = read_kernel(subject.model, subject.name)
+    reading = read_kernel(subject.models[subject.name], subject.name)
     readings = thinned(through_training(subject.run, reading))
     first = reading.magnitude[:, :, 0]  # (field, layer)
     stronger = int((first[1] > first[0]).sum())
@@ -384,7 +380,7 @@ def inspect(subject: Subject) -> Finding:
         "negative, that is, they repel.",
         {"coupling": reading.table(), "scales": reading.scales()},
         {
-            "coupling": lambda surface: draw_coupling(reading, successor=True, surface=surface),
-            "coupling-history": lambda surface: draw_coupling_history(readings, surface=surface),
+            "coupling": lambda: draw_coupling(reading, successor=True),
+            "coupling-history": lambda: draw_coupling_history(readings),
         },
     )

@@ -2,7 +2,7 @@
 
 An instrument is one file of this folder. It measures, and ends with a function that looks at one run:
 
-    @instrument("lesions", "Which field does what", applies=has_coupling)
+    @instrument("lesions", applies=has_coupling)
     def inspect(subject: Subject) -> Finding: ...
 
 No list names it: :func:`instruments` imports every file here, and ``fsn inspect`` uses all that apply.
@@ -25,16 +25,13 @@ from ..data import Corpus
 from ..errors import UserError
 from ..models import FSNConfig, LanguageModel
 from ..train.run import Run
-from .runs import check_comparable, check_corpus
+from .metrics import check_comparable, check_corpus
 from .tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .copy_depth import Battery
-
-Draw = Callable[[str], "Figure"]
-"""A figure for a surface: ``any``, ``light`` or ``dark`` (see :mod:`fsn.measure.style`)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Finding:
     title: str
     sentence: str
     tables: Mapping[str, Table]
-    figures: Mapping[str, Draw] = field(default_factory=dict)
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,10 +81,6 @@ class Subject:
             found[self.other] = self.against.load_model("best", self.device)
         return found
 
-    @property
-    def model(self) -> LanguageModel:
-        return self.models[self.name]
-
     @cached_property
     def battery(self) -> Battery:
         """Validation windows, and a quarter as many again where the text repeats itself most."""
@@ -104,47 +97,37 @@ def has_coupling(run: Run) -> bool:
     return isinstance(run.model_config, FSNConfig)
 
 
-@dataclass(frozen=True)
-class Instrument:
-    """An instrument by its name. ``applies`` says whether a run has what it measures."""
-
-    name: str
-    title: str
-    inspect: Callable[[Subject], Finding]
-    applies: Callable[[Run], bool]
+Inspect = Callable[[Subject], Finding]
+_KNOWN: dict[str, tuple[Inspect, Callable[[Run], bool]]] = {}
 
 
-_KNOWN: dict[str, Instrument] = {}
+def instrument(name: str, applies: Callable[[Run], bool] = lambda run: True) -> Callable[[Inspect], Inspect]:
+    """Make a function from a subject to a finding known under ``name``; ``applies`` says whether a run has what it
+    measures."""
 
-
-def instrument(
-    name: str, title: str, applies: Callable[[Run], bool] = lambda run: True
-) -> Callable[[Callable[[Subject], Finding]], Callable[[Subject], Finding]]:
-    """Make a function from a subject to a finding known under ``name``."""
-
-    def register(inspect: Callable[[Subject], Finding]) -> Callable[[Subject], Finding]:
-        _KNOWN[name] = Instrument(name, title, inspect, applies)
+    def register(inspect: Inspect) -> Inspect:
+        _KNOWN[name] = (inspect, applies)
         return inspect
 
     return register
 
 
-def instruments() -> dict[str, Instrument]:
-    """Every instrument in this folder, by name."""
+def instruments() -> list[str]:
+    """The names of all instruments in this folder."""
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"{__package__}.{module.name}")
-    return dict(sorted(_KNOWN.items()))
+    return sorted(_KNOWN)
 
 
-def applicable(run: Run, names: Sequence[str] = ()) -> list[Instrument]:
-    """The instruments of these names (all, without names) that apply to a run."""
+def applicable(run: Run, names: Sequence[str] = ()) -> list[str]:
+    """Which instruments of these names (of all, without names) apply to a run."""
     known = instruments()
     for name in names:
         if name not in known:
             raise UserError(f"There is no instrument {name!r}; choose among {', '.join(known)}.")
-    return [known[name] for name in known if (name in names or not names) and known[name].applies(run)]
+    return [name for name in known if (name in names or not names) and _KNOWN[name][1](run)]
 
 
 def inspect_run(subject: Subject, names: Sequence[str] = ()) -> dict[str, Finding]:
     """What every instrument that applies found, by its name."""
-    return {one.name: one.inspect(subject) for one in applicable(subject.run, names)}
+    return {name: _KNOWN[name][0](subject) for name in applicable(subject.run, names)}

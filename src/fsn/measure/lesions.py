@@ -21,7 +21,7 @@ from .copy_depth import BINS, DEPTH, TARGETS, Battery, bin_name, mean_loss
 from .coupling import FIELDS, kernels_of
 from .finding import Finding, Subject, has_coupling, instrument
 from .losses import battery_losses
-from .style import CYCLE, ink_on, new_figure, styled
+from .style import CYCLE, TONE, drawing, ink_on
 from .tables import Table, signed
 
 if TYPE_CHECKING:
@@ -58,13 +58,7 @@ def without_field(model: nn.Module, field: str, layer: int) -> Iterator[None]:
 
 
 def lesion_table(
-    model: nn.Module,
-    tokens: Tensor,
-    battery: Battery,
-    *,
-    fields: Sequence[str] = FIELDS,
-    bins: Sequence[tuple[int, int]] = BINS,
-    device: str | torch.device | None = None,
+    model: nn.Module, tokens: Tensor, battery: Battery, bins: Sequence[tuple[int, int]] = BINS
 ) -> Table:
     """One row per field, layer and bin of copy depth: bits per target without the field, and by how much that is more.
 
@@ -72,15 +66,15 @@ def lesion_table(
     """
     kernels = kernels_of(model)
     masks = {edges: battery.mask(edges) for edges in bins}
-    whole = battery_losses(model, tokens, battery, device=device, label="the whole model")
+    whole = battery_losses(model, tokens, battery, "the whole model")
     rows = []
-    for field in fields:
+    for field in FIELDS:
         for layer, kernel in enumerate(kernels):
             if not coefficients_of(kernel, field):
                 continue
             with without_field(model, field, layer):
                 said = f"without the {field} field of layer {layer + 1}"
-                cut = battery_losses(model, tokens, battery, device=device, label=said)
+                cut = battery_losses(model, tokens, battery, said)
             for edges, mask in masks.items():
                 loss, base = (mean_loss(losses, mask) for losses in (cut, whole))
                 where = {"field": field, "layer": layer + 1, "depth": bin_name(edges)}
@@ -96,7 +90,7 @@ def lesion_table(
     return Table.of(columns, rows, "Bits per target with one field of one layer taken out.")
 
 
-def draw_lesions(table: Table, surface: str = "any") -> Figure:
+def draw_lesions(table: Table) -> Figure:
     """A panel per field, from :func:`lesion_table`: layers down, copy depth across.
 
     A cell shows by how many bits per target the loss rises; both panels share their shades.
@@ -107,16 +101,15 @@ def draw_lesions(table: Table, surface: str = "any") -> Figure:
         [[[cells.get((f, y, d), np.nan) for d in depths] for y in layers] for f in fields], float
     )
     most = float(np.nanmax(values)) if np.isfinite(values).any() else 1.0
-    with styled(surface) as tone:
+    with drawing(1, len(fields), 0.36 * len(layers) + 0.85) as (figure, grid):
         from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
         shades = LinearSegmentedColormap.from_list("rise", ["#eceff2", "#f3c9a0", CYCLE[1], "#8f3a06"])
         norm = PowerNorm(0.6, vmin=0.0, vmax=max(most, 1e-3), clip=True)
-        figure, grid = new_figure(1, len(fields), 0.36 * len(layers) + 0.85)
         for axes, field, panel in zip(grid[0], fields, values, strict=True):
             picture = axes.imshow(panel, cmap=shades, norm=norm, aspect="auto")
             for (i, j), value in np.ndenumerate(panel):
-                text, tint = "none", tone["text"]
+                text, tint = "none", TONE["text"]
                 if np.isfinite(value):
                     text, tint = f"{value:+.2f}".replace("-", "−"), ink_on(picture.to_rgba(value))
                 axes.text(j, i, text, ha="center", va="center", fontsize=7, color=tint)
@@ -142,10 +135,10 @@ def side_by_side(table: Table) -> Table:
     return Table.of(columns, list(rows.values()), table.caption)
 
 
-@instrument("lesions", "Which field does what", applies=has_coupling)
+@instrument("lesions", applies=has_coupling)
 def inspect(subject: Subject) -> Finding:
     """Every field of every layer of the run, taken out in turn."""
-    table = lesion_table(subject.model, subject.corpus.valid, subject.battery, device=subject.device)
+    table = lesion_table(subject.models[subject.name], subject.corpus.valid, subject.battery)
     most = max((row for row in table.rows if row["targets"]), key=lambda row: row["rise"])
     return Finding(
         "Which field does what",
@@ -153,5 +146,5 @@ def inspect(subject: Subject) -> Finding:
         f"again. Most is added without the {most['field']} field of layer {most['layer']}: {signed(most['rise'])} bits "
         f"at copy depth {most['depth']}.",
         {"lesions": side_by_side(table), "lesions-data": table},
-        {"lesions": lambda surface: draw_lesions(table, surface)},
+        {"lesions": lambda: draw_lesions(table)},
     )

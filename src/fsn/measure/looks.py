@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..nn import record
 from .finding import Finding, Subject, instrument
 from .losses import NATS_PER_BIT, evaluating
-from .style import CYCLE, new_figure, styled
+from .style import CYCLE, TONE, drawing
 from .tables import Table, stacked
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ FAINT = 0.08
 """Weights below this share of the largest are not named in the figure, layers with only such ones not shown."""
 
 
-def draw_looks(seen: Sequence[Looks], surface: str = "any") -> Figure:
+def draw_looks(seen: Sequence[Looks]) -> Figure:
     """A panel per layer that looks back: mean attention by offset from the same place the first time.
 
     Of every model the layers that look back at least faintly are shown, and always the one that does so most.
@@ -149,15 +149,14 @@ def draw_looks(seen: Sequence[Looks], surface: str = "any") -> Figure:
     ]
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
-    with styled(surface) as tone:
-        named = {0: CYCLE[0], 1: CYCLE[1]}
-        figure, grid = new_figure(rows, columns, 1.15 * rows + 0.45, sharey=True)
+    named = {0: CYCLE[0], 1: CYCLE[1]}
+    with drawing(rows, columns, 1.15 * rows + 0.45, sharey=True) as (figure, grid):
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, (found, layer) in zip(grid.flat, panels, strict=False):
             weights = found.weights[layer]
             axes.bar(
-                found.offsets, weights, color=[named.get(o, tone["rule"]) for o in found.offsets], width=0.72
+                found.offsets, weights, color=[named.get(o, TONE["rule"]) for o in found.offsets], width=0.72
             )
             for offset, weight in zip(found.offsets, weights, strict=True):
                 if weight > FAINT * most:
@@ -179,7 +178,7 @@ def draw_looks(seen: Sequence[Looks], surface: str = "any") -> Figure:
     return figure
 
 
-@instrument("looks", "Where it looks when a passage is repeated")
+@instrument("looks")
 def inspect(subject: Subject) -> Finding:
     """Passages of the validation text, repeated, through the run and the one it is compared with."""
     windows, period = repeated(subject.corpus.valid, subject.run.recipe.length)
@@ -196,5 +195,5 @@ def inspect(subject: Subject) -> Finding:
         "Where it looks when a passage is repeated",
         " ".join(told),
         {"looks": stacked([found.table() for found in seen])},
-        {"looks": lambda surface: draw_looks(seen, surface)},
+        {"looks": lambda: draw_looks(seen)},
     )

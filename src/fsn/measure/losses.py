@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data import Corpus, Windows
-from ..data.cache import cache_folder
 from ..errors import UserError
 from ..io import atomic_file
 from ..train import hashes
 from ..train.evaluate import window_losses
 from ..train.run import Run
-from .runs import check_corpus
+from .metrics import check_corpus
 
 if TYPE_CHECKING:
     from .copy_depth import Battery
@@ -50,14 +48,9 @@ def token_losses(
     model: nn.Module,
     windows: Windows,
     index: NDArray[np.integer] | None = None,
-    *,
-    device: str | torch.device | None = None,
     label: str = "loss of every token",
 ) -> NDArray[np.float32]:
-    """Bits of every prediction of the windows ``index`` (all, without it), float32 (n, length − 1).
-
-    Without a ``device`` the model stays where it is; with one it is moved there.
-    """
+    """Bits of every prediction of the windows ``index`` (all, without it), float32 (n, length − 1)."""
     chosen = torch.arange(len(windows)) if index is None else torch.from_numpy(np.asarray(index, np.int64))
     if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(windows):
         raise UserError(
@@ -70,8 +63,6 @@ def token_losses(
             f"The text holds token {int(windows.tokens.max())}, but the model knows {vocabulary} symbols; "
             "measure it on the corpus it was trained on."
         )
-    if device is not None:
-        model = model.to(device)
     found = np.empty((len(chosen), windows.length - 1), np.float32)
     there, low = windows.to(next(model.parameters()).device), 0
     for nats in window_losses(model, there, chosen, batch_size=BATCH, label=label):
@@ -81,50 +72,24 @@ def token_losses(
 
 
 def battery_losses(
-    model: nn.Module,
-    tokens: Tensor,
-    battery: Battery,
-    *,
-    device: str | torch.device | None = None,
-    label: str = "loss of every token",
+    model: nn.Module, tokens: Tensor, battery: Battery, label: str = "loss of every token"
 ) -> NDArray[np.float32]:
     """:func:`token_losses` on the windows of a copy-depth battery, cut from a split: (n, T−1)."""
     windows = Windows(tokens, battery.length, battery.stride, battery.end)
-    return token_losses(model, windows, battery.windows, device=device, label=label)
+    return token_losses(model, windows, battery.windows, label)
 
 
 def run_losses(
-    run: Run,
-    corpus: Corpus,
-    battery: Battery,
-    *,
-    device: str | torch.device | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    run: Run, corpus: Corpus, battery: Battery, device: str | torch.device = "cpu"
 ) -> NDArray[np.float32]:
-    """Losses of a run's best weights on a battery of its validation split.
-
-    They are read from the run folder or from the cache folder if they are there and belong to these weights, this
-    text and these windows; else they are measured, and kept in the cache folder so that a second table is free.
-    """
+    """Losses of a run's best weights on a battery of its validation split, measured now."""
     check_corpus(run, corpus)
-    weights = weights_hash(run.folder)
-    if weights is None:
+    if weights_hash(run.folder) is None:
         raise UserError(
             f"{run.folder} has no best.safetensors, so its losses cannot be measured; copy its weights too."
         )
-    mark = _mark(weights, corpus.sha256, battery)
-    kept = cache_folder(cache) / "losses" / f"{mark[:24]}.npz"
-    for bits in (stored_losses(run, battery), _read(kept, mark, battery)):
-        if bits is not None:
-            return bits
-    bits = battery_losses(
-        run.load_model("best"), corpus.valid, battery, device=device, label=f"losses of {run.name}"
-    )
-    with contextlib.suppress(
-        OSError
-    ):  # a cache that cannot be written costs the next caller time, nothing else
-        _write(kept, bits, mark)
-    return bits
+    model = run.load_model("best", device)
+    return battery_losses(model, corpus.valid, battery, f"losses of {run.name}")
 
 
 def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
@@ -140,7 +105,12 @@ def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
     if weights is None or there not in (None, weights):
         return None
     hashes.read(run.folder, FILE)  # says so where it was edited or damaged
-    return _read(path, _mark(weights, str(run.config["corpus"]["sha256"]), battery), battery)
+    stored = read_arrays(path, "bits", "mark")
+    mark = _mark(weights, str(run.config["corpus"]["sha256"]), battery)
+    if stored is None or stored[1].tobytes() != mark.encode():
+        return None
+    fits = stored[0].shape == battery.depth.shape and stored[0].dtype in (np.float32, np.float16)
+    return stored[0].astype(np.float32) if fits else None
 
 
 def store_losses(
@@ -150,7 +120,10 @@ def store_losses(
 
     ``weights`` and ``sha256`` are the hashes of the weights and of the text they were measured on.
     """
-    _write(folder / FILE, bits.astype(np.float16), _mark(weights, sha256, battery), weights=weights)
+    words = {"mark": _mark(weights, sha256, battery), "weights": weights}
+    coded = {name: np.frombuffer(word.encode(), np.uint8) for name, word in words.items()}
+    with atomic_file(folder / FILE) as file:
+        np.savez_compressed(file, bits=bits.astype(np.float16), **coded)  # type: ignore[arg-type]
 
 
 def weights_hash(folder: Path) -> str | None:
@@ -160,20 +133,6 @@ def weights_hash(folder: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return None
-
-
-def _read(path: Path, mark: str, battery: Battery) -> NDArray[np.float32] | None:
-    stored = read_arrays(path, "bits", "mark")
-    if stored is None or stored[1].tobytes() != mark.encode():
-        return None
-    fits = stored[0].shape == battery.depth.shape and stored[0].dtype in (np.float32, np.float16)
-    return stored[0].astype(np.float32) if fits else None
-
-
-def _write(path: Path, bits: NDArray[np.floating], mark: str, **words: str) -> None:
-    coded = {name: np.frombuffer(word.encode(), np.uint8) for name, word in {"mark": mark, **words}.items()}
-    with atomic_file(path) as file:
-        np.savez_compressed(file, bits=bits, **coded)  # type: ignore[arg-type]
 
 
 def _mark(weights: str, sha256: str, battery: Battery) -> str:

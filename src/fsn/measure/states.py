@@ -40,7 +40,7 @@ from ..errors import UserError
 from ..nn import record
 from .finding import Finding, Subject, instrument
 from .losses import evaluating
-from .style import MARKERS, colours, legend, new_figure, styled
+from .style import MARKERS, TONE, colours, drawing, legend
 from .tables import Table, stacked
 
 if TYPE_CHECKING:
@@ -200,19 +200,16 @@ PROFILE_PANELS = (
 )
 
 
-def draw_states(profiles: Sequence[DepthProfile], surface: str = "any") -> Figure:
+def draw_states(profiles: Sequence[DepthProfile]) -> Figure:
     """Consensus, rank, order and winding of token states from the embedding through the layers.
 
     The upper row exists for every model, the lower for oscillators; the dotted line is what scattered
     phases would show.
     """
-    if not profiles:
-        raise UserError("There is no profile to draw; measure at least one model.")
     shade = colours([profile.label for profile in profiles])
     oscillators = [profile for profile in profiles if profile.phases]
     panels = [panel for panel in PROFILE_PANELS if oscillators or not panel[2]]
-    with styled(surface) as tone:
-        figure, grid = new_figure(len(panels) // 3, 3, 2.0 * (len(panels) // 3) + 0.1)
+    with drawing(len(panels) // 3, 3, 2.0 * (len(panels) // 3) + 0.1) as (figure, grid):
         for axes, (quantity, name, phases_only) in zip(grid.flat, panels, strict=True):
             for i, profile in enumerate(profiles):
                 if phases_only and not profile.phases:
@@ -221,7 +218,7 @@ def draw_states(profiles: Sequence[DepthProfile], surface: str = "any") -> Figur
                 axes.plot(profile.depth, profile.values[quantity], label=profile.label, **look)
             if quantity in (oscillators[0].baseline if oscillators else {}):
                 scattered = oscillators[0].baseline[quantity]
-                axes.axhline(scattered, color=tone["rule"], linestyle=":", linewidth=1.1, zorder=1)
+                axes.axhline(scattered, color=TONE["rule"], linestyle=":", linewidth=1.1, zorder=1)
             axes.set_title(name, fontsize=8)
             depth = max(profiles, key=lambda p: len(p.depth)).depth
             axes.set_xticks(depth, ["emb." if d == 0 else str(d) for d in depth])
@@ -241,7 +238,7 @@ def draw_states(profiles: Sequence[DepthProfile], surface: str = "any") -> Figur
 WINDOWS = 16
 
 
-@instrument("states", "States through depth")
+@instrument("states")
 def inspect(subject: Subject) -> Finding:
     """Token states of the first validation windows, through the run and the one it is compared with."""
     length = subject.run.recipe.length
@@ -258,5 +255,5 @@ def inspect(subject: Subject) -> Finding:
         "States through depth",
         " ".join(["Do token states come to agree?", *told]),
         {"states": stacked([p.table() for p in profiles])},
-        {"states": lambda surface: draw_states(profiles, surface)},
+        {"states": lambda: draw_states(profiles)},
     )

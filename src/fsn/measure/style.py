@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 WIDTH = 6.3
 """Inches between the margins of the paper."""
 
-SURFACES = {
-    "any": {"text": "#787c82", "rule": "#8a8e94", "grid": "#80808038"},
-    "light": {"text": "#24292f", "rule": "#57606a", "grid": "#d0d7de"},
-    "dark": {"text": "#e6edf3", "rule": "#8b949e", "grid": "#30363d"},
-}
-"""Text and rules. ``any`` stands off white and off black alike, by about 4.2 : 1."""
+TONE = {"text": "#787c82", "rule": "#8a8e94", "grid": "#80808038"}
+"""Text and rules: they stand off white and off black alike, by about 4.2 : 1."""
 
 COLOURS = {
     "fsn": "#3b7fd4",
@@ -47,12 +43,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 ALIASES = {"base layer": "kuramoto", "no phases": "fsn-nophase", "fsn, no phases": "fsn-nophase"}
 
 
-def colour(name: str, index: int = 0) -> str:
-    """The colour of a family by its name, or the ``index``-th of the cycle."""
-    key = name.lower()
-    return COLOURS.get(ALIASES.get(key, key), CYCLE[index % len(CYCLE)])
-
-
 def colours(names: list[str]) -> dict[str, str]:
     """A different colour for every name: families keep their own, others take what is left of the cycle."""
     chosen: dict[str, str] = {}
@@ -67,44 +57,39 @@ def colours(names: list[str]) -> dict[str, str]:
     return {name: chosen[name] for name in names}
 
 
-def settings(surface: str = "any") -> dict[str, Any]:
-    """Matplotlib settings for a surface: ``any`` (transparent, mid-tones), ``light`` or ``dark``."""
-    if surface not in SURFACES:
-        raise UserError(f"There is no surface {surface!r} for figures; choose any, light or dark.")
-    tone = SURFACES[surface]
-    return {
-        "axes.axisbelow": True,
-        "axes.edgecolor": tone["rule"],
-        "axes.facecolor": "none",
-        "axes.formatter.useoffset": False,
-        "axes.grid": True,
-        "axes.labelcolor": tone["text"],
-        "axes.labelsize": 8.5,
-        "axes.linewidth": 0.7,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlecolor": tone["text"],
-        "axes.titlesize": 9,
-        "axes.unicode_minus": True,
-        "figure.facecolor": "none",
-        "font.family": "DejaVu Sans",
-        "font.size": 8.5,
-        "grid.color": tone["grid"],
-        "grid.linewidth": 0.6,
-        "hatch.linewidth": 0.8,
-        "legend.fontsize": 8,
-        "legend.frameon": False,
-        "legend.labelcolor": tone["text"],
-        "lines.linewidth": 1.5,
-        "savefig.facecolor": "none",
-        "svg.fonttype": "path",
-        "svg.hashsalt": "fsn",
-        "text.color": tone["text"],
-        "xtick.color": tone["text"],
-        "xtick.labelsize": 8,
-        "ytick.color": tone["text"],
-        "ytick.labelsize": 8,
-    }
+SETTINGS: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": TONE["rule"],
+    "axes.facecolor": "none",
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.labelcolor": TONE["text"],
+    "axes.labelsize": 8.5,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": TONE["text"],
+    "axes.titlesize": 9,
+    "axes.unicode_minus": True,
+    "figure.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "grid.color": TONE["grid"],
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.labelcolor": TONE["text"],
+    "lines.linewidth": 1.5,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "fsn",
+    "text.color": TONE["text"],
+    "xtick.color": TONE["text"],
+    "xtick.labelsize": 8,
+    "ytick.color": TONE["text"],
+    "ytick.labelsize": 8,
+}
 
 
 def require_matplotlib() -> None:
@@ -114,23 +99,17 @@ def require_matplotlib() -> None:
 
 
 @contextlib.contextmanager
-def styled(surface: str) -> Iterator[dict[str, str]]:
-    """Draw inside this block; yields the surface's text, rule and grid colours."""
+def drawing(
+    rows: int, columns: int, height: float, width: float = WIDTH, **options: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure without global state to draw on in this block, and its axes, a two-dimensional array."""
     require_matplotlib()
     import matplotlib
-
-    with matplotlib.rc_context(settings(surface)):
-        yield SURFACES[surface]
-
-
-def new_figure(
-    rows: int, columns: int, height: float, width: float = WIDTH, **options: Any
-) -> tuple[Figure, Any]:
-    """A figure without global state and its axes, a two-dimensional array."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def ink_on(colour: Sequence[float]) -> str:
@@ -139,9 +118,9 @@ def ink_on(colour: Sequence[float]) -> str:
     return "#1f2328" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
 
 
-def zero_line(axes: Axes, tone: dict[str, str]) -> None:
+def zero_line(axes: Axes) -> None:
     """A quiet line at zero, below the data."""
-    axes.axhline(0.0, color=tone["rule"], linewidth=0.9, zorder=1)
+    axes.axhline(0.0, color=TONE["rule"], linewidth=0.9, zorder=1)
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -150,14 +129,16 @@ def legend(axes: Axes, **options: Any) -> None:
         axes.legend(handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, **options)
 
 
-def figure_bytes(figure: Figure, form: str, surface: str = "any", dpi: int = 200, title: str = "") -> bytes:
+def figure_bytes(figure: Figure, form: str, title: str = "") -> bytes:
     """A figure as ``svg``, with its ``title`` inside, or as ``png``; equal figures give equal bytes."""
+    import matplotlib
+
     buffer = io.BytesIO()
     _make_literal(figure)
-    with styled(surface):
+    with matplotlib.rc_context(SETTINGS):
         named = {"Title": title} if title else {}
         metadata = {"svg": {"Date": None, **named}, "png": {"Software": None}}[form]
-        figure.savefig(buffer, format=form, dpi=dpi, metadata=metadata)
+        figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
     return buffer.getvalue()
 
 
@@ -175,13 +156,11 @@ def _make_literal(figure: Figure) -> None:
             text.set_text(after)
 
 
-def save_figure(
-    figure: Figure, path: str | os.PathLike[str], surface: str = "any", dpi: int = 200, title: str = ""
-) -> list[Path]:
+def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -> list[Path]:
     """Write ``path`` with the suffixes .svg and .png, each in one step."""
     written = []
     for form in ("svg", "png"):
         target = Path(path).with_suffix(f".{form}")
-        write_bytes_atomic(target, figure_bytes(figure, form, surface, dpi, title))
+        write_bytes_atomic(target, figure_bytes(figure, form, title))
         written.append(target)
     return written

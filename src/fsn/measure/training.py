@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from ..train.run import Run, same_but_seed, trailing
 from .bootstrap import SeedSummary, seed_summary
-from .finding import Draw, Finding, Subject, instrument
-from .runs import (
+from .finding import Finding, Subject, instrument
+from .metrics import (
     check_comparable,
     diverged_at,
     epoch_value,
@@ -34,7 +34,7 @@ from .runs import (
     valid_bits,
     vocabulary_of,
 )
-from .style import CYCLE, WIDTH, colour, colours, legend, new_figure, styled
+from .style import CYCLE, WIDTH, colours, drawing, legend
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -50,20 +50,11 @@ Array = NDArray[np.float64]
 # -- at matched epochs ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Best:
-    """The epoch (from 1) with the lowest validation loss, and that loss in bits."""
-
-    epoch: int
-    bits: float
-
-
-def best_epoch(run: Run) -> Best:
-    """Lowest finite validation loss of a run."""
+def best_epoch(run: Run) -> int:
+    """The epoch (from 1) with the lowest finite validation loss."""
     require_epochs([run], 1)
     losses = valid_bits(run)
-    index = min(range(len(losses)), key=lambda i: losses[i] if math.isfinite(losses[i]) else math.inf)
-    return Best(index + 1, losses[index])
+    return 1 + min(range(len(losses)), key=lambda i: losses[i] if math.isfinite(losses[i]) else math.inf)
 
 
 def loss_at(runs: Sequence[Run], epoch: int, key: str = "valid_bits") -> SeedSummary:
@@ -191,28 +182,26 @@ def mean_curve(curves: Sequence[Curve], name: str = "mean") -> Curve:
 
 @dataclass(frozen=True)
 class Crossing:
-    """One run against one target; rates are in bits per epoch, ``gain_after`` in bits."""
+    """One run against one target; rates are in millibits per epoch, ``gain_after`` in bits."""
 
     run: str
     reference: str
     target: float
     epoch: int | None
-    seconds: float
     ratio: float
-    rate: float
-    reference_rate: float
+    rate_mbit: float
+    reference_rate_mbit: float
     gain_after: float
 
 
 @dataclass(frozen=True)
 class TargetLoss:
-    """One scale: its curves, all seed pairs, and the crossings against mean and lowest reference."""
+    """One scale: its curves, and the crossings of the mean and of the lowest reference."""
 
     label: str
     budget: int
     curves: list[Curve]
     references: list[Curve]
-    pairs: list[Crossing]
     against_mean: list[Crossing]
     against_lowest: list[Crossing]
     slowdown: float
@@ -224,8 +213,8 @@ class TargetLoss:
 
 
 def _cross(curve: Curve, reference: Curve, budget: int) -> Crossing:
-    target, epoch = float(reference.loss[budget - 1]), curve.crossing(float(reference.loss[budget - 1]))
-    seconds = curve.time_to(target)
+    target = float(reference.loss[budget - 1])
+    epoch = curve.crossing(target)
     back = max(0, budget - 1 - FINAL_EPOCHS)
     steps = budget - 1 - back
     return Crossing(
@@ -233,11 +222,10 @@ def _cross(curve: Curve, reference: Curve, budget: int) -> Crossing:
         reference.name,
         target,
         epoch,
-        seconds,
-        seconds / float(reference.seconds[budget - 1]),
-        math.nan if epoch is None else curve.rate(epoch),
-        float(reference.loss[back] - target) / steps if steps else math.nan,
-        target - float(curve.loss[-1]) if epoch is not None else math.nan,
+        curve.time_to(target) / float(reference.seconds[budget - 1]),
+        1000 * (math.nan if epoch is None else curve.rate(epoch)),
+        1000 * (float(reference.loss[back] - target) / steps if steps else math.nan),
+        math.nan if epoch is None else target - float(curve.loss[-1]),
     )
 
 
@@ -274,7 +262,6 @@ def time_to_target(
         budget,
         curves,
         base,
-        [_cross(curve, reference, budget) for curve in curves for reference in base],
         [_cross(curve, mean, budget) for curve in curves],
         [_cross(curve, lowest, budget) for curve in curves],
         per_epoch[0] / per_epoch[1],
@@ -312,19 +299,6 @@ def wallclock_table(scales: Sequence[TargetLoss]) -> Table:
 
 def crossing_table(crossings: Sequence[Crossing]) -> Table:
     """One row per run and target: epoch of the crossing, ratio, rates in millibits per epoch, later gain."""
-    rows = [
-        {
-            "run": c.run,
-            "reference": c.reference,
-            "target": c.target,
-            "epoch": c.epoch,
-            "ratio": c.ratio,
-            "rate_mbit": 1000 * c.rate,
-            "reference_rate_mbit": 1000 * c.reference_rate,
-            "gain_after": c.gain_after,
-        }
-        for c in crossings
-    ]
     columns = {
         "run": "The run that is measured.",
         "reference": "The run whose final loss is the target.",
@@ -335,7 +309,7 @@ def crossing_table(crossings: Sequence[Crossing]) -> Table:
         "reference_rate_mbit": ("Gain of the reference over its last epochs, in millibits per epoch.", ".2f"),
         "gain_after": ("What the run still gains after that epoch, in bits per character.", "+.4f"),
     }
-    return Table.of(columns, rows, "Crossings of the reference's final loss.")
+    return Table.of(columns, [asdict(c) for c in crossings], "Crossings of the reference's final loss.")
 
 
 # -- speed and memory: throughput is the mean of the per-epoch values, as the paper reports it ------------------
@@ -356,7 +330,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
     """``SPEEDS`` of one run, ``nan`` where nothing was logged; with ``steady`` of the epochs that had the device to
-    themselves (:func:`~fsn.measure.runs.held_up`)."""
+    themselves (:func:`~fsn.measure.metrics.held_up`)."""
     require_epochs([run], 1)
     slow = set(held_up(run)) if steady else set()
     every = finished_epochs(run)
@@ -443,21 +417,19 @@ def health_table(runs: Sequence[Run]) -> Table:
 # -- figures -------------------------------------------------------------------------------------------------
 
 
-def draw_wallclock(scales: Sequence[TargetLoss], surface: str = "any") -> Figure:
+def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
     """Validation loss against cumulative hours, a panel per scale (four for the paper's ladder).
 
     Faint lines are seeds, bold lines their means; the band spans the references' final losses, the dashed
     line is their mean, the open circle the place where the mean run crosses it.
     """
-    if not scales:
-        raise UserError("There is no scale to draw; give at least one measured pair of families.")
     columns = 1 if len(scales) == 1 else 2
     rows = -(-len(scales) // columns)
-    ours, theirs = colour("fsn"), colour("transformer")
-    with styled(surface):
-        figure, grid = new_figure(
-            rows, columns, 2.15 * rows + 0.2, width=WIDTH if columns == 2 else 0.6 * WIDTH
-        )
+    ours, theirs = colours(["fsn", "transformer"]).values()
+    with drawing(rows, columns, 2.15 * rows + 0.2, width=WIDTH if columns == 2 else 0.6 * WIDTH) as (
+        figure,
+        grid,
+    ):
         for axes, scale in zip(grid.flat, scales, strict=False):
             targets = scale.targets
             longest = max(float(c.seconds[-1]) for c in (*scale.curves, *scale.references))
@@ -506,7 +478,6 @@ def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
 
 def draw_loss_curves(
     families: Mapping[str, Sequence[Curve]],
-    surface: str = "any",
     published: Mapping[str, tuple[int, float, float]] | None = None,
 ) -> Figure:
     """Validation loss by epoch: seeds faint, their mean bold.
@@ -514,8 +485,7 @@ def draw_loss_curves(
     ``published`` marks a family's epoch, loss and deviation from elsewhere by a diamond with a bar.
     """
     shade = colours(list(families))
-    with styled(surface):
-        figure, grid = new_figure(1, 1, 2.7)
+    with drawing(1, 1, 2.7) as (figure, grid):
         axes = grid[0, 0]
         shown = [curve for curves in families.values() for curve in curves]
         for name, curves in families.items():
@@ -555,11 +525,10 @@ def learning_rates(runs: Mapping[str, Run]) -> dict[str, Array]:
     return found
 
 
-def draw_learning_rates(rates: Mapping[str, Array], surface: str = "any") -> Figure:
+def draw_learning_rates(rates: Mapping[str, Array]) -> Figure:
     """Learning rate by step."""
     shade = colours(list(rates))
-    with styled(surface):
-        figure, grid = new_figure(1, 1, 1.6)
+    with drawing(1, 1, 1.6) as (figure, grid):
         axes = grid[0, 0]
         for name, points in rates.items():
             axes.plot(points[:, 0], points[:, 1], color=shade[name], linewidth=1.9, label=name)
@@ -573,22 +542,23 @@ def draw_learning_rates(rates: Mapping[str, Array], surface: str = "any") -> Fig
 # -- the instrument ------------------------------------------------------------------------------------------
 
 
-@instrument("training", "Training", applies=lambda run: bool(finished_epochs(run)))
+@instrument("training", applies=lambda run: bool(finished_epochs(run)))
 def inspect(subject: Subject) -> Finding:
     """Loss by epoch, speed and health; with a second run, when the first has reached the other's final loss."""
     pairs = {subject.name: subject.run} | ({subject.other: subject.against} if subject.against else {})
     runs = {name: run for name, run in pairs.items() if finished_epochs(run)}
     shown = {name: [curve_of(run)] for name, run in runs.items()}
-    best = best_epoch(subject.run)
-    told = [f"{subject.name} is lowest after epoch {best.epoch}, at {best.bits:.4f} bits per character."]
-    rows = []
+    told, rows = [], []
     for name, run in runs.items():
-        found, health = measure_efficiency(run), check_runs([run])[run.name]
-        told.append(f"{name} trains {found['train_tokens_per_s']:,.0f} tokens a second.")
-        told += [f"{name}: {kind}, {said}." for kind, said in health]
-        low = best_epoch(run)
-        state = state_of(health)
-        rows.append({"run": name, "best_epoch": low.epoch, "best_bits": low.bits, "state": state, **found})
+        found, troubles, best = measure_efficiency(run), check_runs([run])[run.name], best_epoch(run)
+        bits = valid_bits(run)[best - 1]
+        told.append(
+            f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character, and trains "
+            f"{found['train_tokens_per_s']:,.0f} tokens a second."
+        )
+        told += [f"{name}: {kind}, {said}." for kind, said in troubles]
+        state = {"best_epoch": best, "best_bits": bits, "state": state_of(troubles)}
+        rows.append({"run": name, **state, **found})
     columns = {
         "run": "The run.",
         "best_epoch": "The epoch with the lowest validation loss.",
@@ -608,8 +578,8 @@ def inspect(subject: Subject) -> Finding:
             else f"It is as low as {subject.other} after {last} epochs ({crossing.target:.4f}) after epoch "
             f"{crossing.epoch}, in {crossing.ratio:.2f} times its time."
         )
-    figures: dict[str, Draw] = {"training": lambda surface: draw_loss_curves(shown, surface)}
+    figures: dict[str, Callable[[], Figure]] = {"training": lambda: draw_loss_curves(shown)}
     rates = learning_rates(runs)
     if rates:
-        figures["learning_rate"] = lambda surface: draw_learning_rates(rates, surface)
+        figures["learning_rate"] = lambda: draw_learning_rates(rates)
     return Finding("Training", " ".join(told), tables, figures)

@@ -25,12 +25,13 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
-from ..measure import best_epoch, load_runs, store_losses, weights_hash
-from ..measure.losses import FILE
+from ..measure.losses import FILE, store_losses, weights_hash
+from ..measure.metrics import load_runs
+from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
 from ..train.run import same_but_seed
 from .bench import MEASURED, Bench, store_measurements, store_text
-from .needs import PAPER, Library, Scale, epochs_of
+from .needs import PAPER, Scale, epochs_of
 from .sections import MEASUREMENTS
 
 WORDS = ("environment.json", "log.txt")
@@ -120,7 +121,7 @@ def _thinned(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def _best(run: Run) -> list[int]:
-    return [best_epoch(run).epoch] if epochs_of(run) else []
+    return [best_epoch(run)] if epochs_of(run) else []
 
 
 def _put(copy: Path, target: Path, before: Path) -> None:
@@ -174,11 +175,10 @@ def add_measurements(
     Returns the names of the files that were written; none for a run that no table shows: on another text, with
     other windows, or begun with the weights of another.
     """
-    library = Library.open([source], scale)
-    bench = Bench(library, device=device, cache=cache, fetch=True)
-    if len(library.runs) != 1 or (weights := weights_hash(source)) is None:
+    bench = Bench.open([source], scale, device=device, cache=cache, fetch=True)
+    if len(bench.found) != 1 or (weights := weights_hash(source)) is None:
         return []
-    run, results = library.runs[0], target.parent
+    run, results = bench.found[0], target.parent
     role = scale.role_of(run.config["corpus"])
     if role is None or run.recipe.length != scale.length(256):
         return []
@@ -186,10 +186,10 @@ def add_measurements(
     with writing(target, ELSEWHERE):
         bits = bench.losses(run, role)
         store_losses(target, weights, bench.corpus(role).sha256, bench.battery(role), bits)
-        store_text(results, library.corpus_name(role), bench.text(role))
-        asked = {name: make for name, (make, needs) in MEASUREMENTS.items() if library.serves(run, needs)}
+        store_text(results, bench.corpus_name(role), bench.text(role))
+        asked = [name for name, (*_, needs) in MEASUREMENTS.items() if bench.serves(run, needs)]
         if asked:
-            store_measurements(target, weights, {name: make(bench, run) for name, make in asked.items()})
+            store_measurements(target, weights, {name: bench.measured(run, name) for name in asked})
             written.append(MEASURED)
         for name in written:
             hashes.add(target, name)

@@ -9,24 +9,38 @@ results/RUN/measured.json   what was measured on a run's best weights: gates, st
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
+import os
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+import yaml
 from numpy.typing import NDArray
 from torch import nn
 
-from .. import measure
 from ..data import Corpus, Windows
 from ..errors import UserError
 from ..io import atomic_file, write_text_atomic
-from ..measure import BINS, Battery, DepthProfile, KernelReading, Looks, Table, bin_name, weights_hash
-from ..train import Run
+from ..measure import copy_depth, coupling, losses
+from ..measure.bootstrap import SeedSummary, seed_summary
+from ..measure.copy_depth import BINS, Battery, DepthCurve, bin_name
+from ..measure.coupling import KernelReading
+from ..measure.looks import Looks
+from ..measure.losses import weights_hash
+from ..measure.metrics import check_comparable, check_metrics, diverged_at
+from ..measure.states import DepthProfile
+from ..measure.tables import Table
+from ..measure.training import best_epoch
+from ..train import Run, load_run
+from ..train.sweep import Job
 from ..train.world import choose_device
 from .needs import (
     CODE_FSN,
@@ -35,16 +49,19 @@ from .needs import (
     FSN_CONVERGED,
     KURAMOTO,
     NO_PHASES,
+    PAPER,
     REFERENCE,
-    Library,
+    SAME_RECIPE,
     Need,
     Scale,
-    Standing,
     epochs_of,
     setting_of,
 )
 
+ROOTS = (Path("runs"), Path("results"))
+"""Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
 T = TypeVar("T")
+P = ParamSpec("P")
 Measured = TypeVar("Measured", Table, Looks, DepthProfile)
 TEXTS, MEASURED = "texts", "measured.json"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
@@ -149,50 +166,206 @@ def _plain(value: Any) -> Any:
 # -- the bench --------------------------------------------------------------------------------------------
 
 
+def folders_below(root: Path) -> list[Path]:
+    """Every folder with a config.yaml at or below ``root``; what lies inside a run folder is its own."""
+    found: list[Path] = []
+    for here, folders, files in os.walk(root):
+        if "config.yaml" in files:
+            found.append(Path(here))
+            folders.clear()
+        folders.sort()
+    return found
+
+
 class NotRun(UserError):
     """A statement that cannot be judged yet, because runs it rests on do not exist."""
 
 
+def once(
+    of_runs: bool = False,
+) -> Callable[[Callable[Concatenate[Bench, P], T]], Callable[Concatenate[Bench, P], T]]:
+    """Make what a function of a bench returns only once, and an error only once too. ``of_runs``: it depends on which
+    runs serve."""
+
+    def wrap(make: Callable[Concatenate[Bench, P], T]) -> Callable[Concatenate[Bench, P], T]:
+        @functools.wraps(make)
+        def made(bench: Bench, /, *args: P.args, **named: P.kwargs) -> T:
+            plain = (one.folder if isinstance(one, Run) else one for one in (*args, *named.items()))
+            key = (make.__qualname__, *plain, bench.early if of_runs else 0)
+            if key not in bench._made:
+                try:
+                    bench._made[key] = (make(bench, *args, **named), None)
+                except UserError as error:
+                    bench._made[key] = (None, error)
+            value, error = bench._made[key]
+            if error is not None:
+                raise error
+            found: T = value
+            return found
+
+        return made
+
+    return wrap
+
+
 @dataclass
 class Bench:
-    """Runs, texts and measurements, each made once."""
+    """Runs, texts and measurements, each made once. Runs are recognised by their config; their names mean nothing."""
 
-    library: Library
+    scale: Scale
     device: str = "auto"
     cache: Path | None = None
     fetch: bool = False
     """Whether a corpus that is not at hand may be fetched."""
     early: int = 0
     """If not zero, a run of this many epochs serves where more are asked for."""
+    roots: tuple[Path, ...] = ()
+    found: list[Run] = field(default_factory=list)
+    """Every run on the paper's texts below the roots; those that cannot be used are ``refused`` with a reason."""
+    refused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """The corpus that serves in each role."""
+    _role: dict[Path, str] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
 
-    @property
-    def scale(self) -> Scale:
-        return self.library.scale
+    @classmethod
+    def open(
+        cls,
+        roots: Sequence[str | os.PathLike[str]] = ROOTS,
+        scale: Scale = PAPER,
+        prefer: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Bench:
+        """Read every run folder below ``roots``; ``prefer`` names the corpus of a role where several serve."""
+        bench = cls(scale, names=dict(prefer or {}), roots=tuple(map(Path, roots)), **options)
+        candidates: dict[str, list[Run]] = {}
+        for folder in (folder for root in roots for folder in folders_below(Path(root))):
+            try:
+                run = load_run(folder)
+                role = scale.role_of(run.config["corpus"])
+                if role is None or "begin_with" in run.config:  # the paper's runs begin with new weights
+                    continue
+                check_metrics(run)
+                if run.model_config is not None and run.recipe is not None:
+                    candidates.setdefault(role, []).append(run)
+            except UserError as error:
+                bench.refused.append(str(error))
+            except (KeyError, TypeError, AttributeError) as error:
+                bench.refused.append(
+                    f"{folder} cannot be read by this version of fsn ({type(error).__name__}: {error})"
+                )
+        for role, runs in candidates.items():
+            bench._settle(role, runs)
+        return bench
+
+    def _settle(self, role: str, runs: list[Run]) -> None:
+        """Keep the runs of one text: losses on different texts cannot stand in one table."""
+        order = self.scale.corpora[role]
+        asked = self.names.get(role)
+        texts = {str(run.config["corpus"]["sha256"]): run.config["corpus"]["name"] for run in reversed(runs)}
+        counts = Counter(str(run.config["corpus"]["sha256"]) for run in runs)
+
+        def rank(sha256: str) -> tuple[bool, int, int]:
+            name = texts[sha256]
+            return name == asked, counts[sha256], -(order.index(name) if name in order else len(order))
+
+        chosen = max(counts, key=rank)
+        if asked is not None and texts[chosen] != asked:
+            chosen = ""
+        for run in runs:
+            corpus = run.config["corpus"]
+            if corpus["sha256"] == chosen:
+                self.found.append(run)
+                self._role[run.folder] = role
+                self.names[role] = texts[chosen] if texts[chosen] in order else order[0]
+            else:
+                self.refused.append(
+                    f"{run.folder} was trained on another text ({corpus['name']}, sha256 "
+                    f"{str(corpus['sha256'])[:8]}) than the other {role} runs; it is left out"
+                )
+        if self.stands_in(role):
+            self.notes.append(
+                f"Code is {self.names[role]}, which stands in for the paper's {order[0]}: "
+                "levels of loss differ with the text, comparisons between models remain."
+            )
+
+    def corpus_name(self, role: str) -> str:
+        """The corpus of a role, whether or not it has runs."""
+        return self.names.get(role, self.scale.corpora[role][0])
+
+    def stands_in(self, role: str) -> bool:
+        """Whether the corpus of a role is not the paper's own."""
+        return self.corpus_name(role) != self.scale.corpora[role][0]
+
+    def corpus_said(self, role: str) -> str:
+        """The corpus of a role, and what it stands in for."""
+        own = f" in place of {self.scale.corpora[role][0]}" if self.stands_in(role) else ""
+        return self.corpus_name(role) + own
+
+    def matching(self, need: Need, seed: int) -> list[Run]:
+        """The runs of this model, recipe, text and seed, the furthest first."""
+        return sorted(
+            (run for run in self.found if self._is(run, need, seed)),
+            key=lambda run: (-epochs_of(run), "results" not in run.folder.parts, run.name),
+        )
+
+    def _is(self, run: Run, need: Need, seed: int) -> bool:
+        if run.recipe.seed != seed or self._role[run.folder] != need.role:
+            return False
+        wanted = self.scale.recipe(need, seed)
+        if any(getattr(run.recipe, name) != getattr(wanted, name) for name in SAME_RECIPE):
+            return False
+        return bool(run.model_config == self.scale.config(need, run.model_config.vocab_size))
+
+    def serves(self, run: Run, needs: Iterable[Need]) -> bool:
+        """Whether a run is one of some needs, however far it got."""
+        return any(self._is(run, need, seed) for need in needs for seed in self.scale.seeds(need))
+
+    def find(self, need: Need, seed: int) -> Run | None:
+        """The best run for one seed, whether or not it has got far enough."""
+        return next(iter(self.matching(need, seed)), None)
+
+    def reached(self, need: Need, seed: int) -> Run | None:
+        """A run that has the epochs asked for, or that diverged on the way there."""
+        wanted = self.scale.epochs(need.epochs)
+        for run in self.matching(need, seed):
+            if need.weights and epochs_of(run) > wanted and best_epoch(run) > wanted:
+                continue
+            if epochs_of(run) >= wanted or diverged_at(run) is not None:
+                return run
+        return None
+
+    def used(self, needs: Iterable[Need]) -> list[Run]:
+        """Every run that serves one of the needs, once."""
+        served = (self.reached(need, seed) for need in needs for seed in self.scale.seeds(need))
+        return list({run.folder: run for run in served if run is not None}.values())
+
+    def standing(self, needs: Iterable[Need]) -> Standing:
+        """Which of the runs are there; a run that several needs ask for counts once, at its most epochs."""
+        wanted: dict[Need, int] = {}
+        for need in needs:
+            for seed in self.scale.seeds(need):
+                key = replace(need, seeds=(seed,), epochs=0, weights=False)
+                wanted[key] = max(wanted.get(key, 0), need.epochs)
+        standing = Standing(self)
+        for key, epochs in wanted.items():
+            need = key.after(epochs)
+            if self.reached(need, need.seeds[0]) is not None:
+                standing.there.append(need)
+            elif (run := self.find(need, need.seeds[0])) is not None:
+                standing.begun.append((need, run))
+            else:
+                standing.missing.append(need)
+        return standing
 
     def from_epoch(self, epochs: int) -> Bench:
         """The same bench, on which runs of this many epochs serve where more are asked for."""
-        return dataclasses.replace(self, early=epochs)
+        return replace(self, early=epochs)
 
     def stand_in(self, roles: Iterable[str]) -> str:
         """Which texts are not the paper's own, in words; nothing where all are."""
-        return "; ".join(
-            f"on {self.library.corpus_said(r)}" for r in sorted(roles) if self.library.stands_in(r)
-        )
-
-    def memo(self, key: Any, make: Callable[[], T], of_runs: bool = False) -> T:
-        """``make()``, once for each key; an error is made once too. ``of_runs``: it depends on which runs serve."""
-        key = (key, self.early if of_runs else 0)
-        if key not in self._made:
-            try:
-                self._made[key] = (True, make())
-            except UserError as error:
-                self._made[key] = (False, error)
-        fine, value = self._made[key]
-        if not fine:
-            raise value
-        kept: T = value
-        return kept
+        return "; ".join(f"on {self.corpus_said(r)}" for r in sorted(roles) if self.stands_in(r))
 
     # -- runs ----------------------------------------------------------------------------------------------
 
@@ -200,14 +373,11 @@ class Bench:
         """The paper's epoch at this scale."""
         return self.scale.epochs(epochs)
 
-    def standing(self, needs: Sequence[Need]) -> Standing:
-        return self.library.standing(needs)
-
     def by_seed(self, need: Need) -> dict[int, Run]:
         """The runs that are there, by seed."""
-        found = {seed: self.library.reached(need, seed) for seed in self.scale.seeds(need)}
+        found = {seed: self.reached(need, seed) for seed in self.scale.seeds(need)}
         if 0 < self.early < need.epochs and not any(found.values()):
-            found = {seed: self.library.reached(need.after(self.early), seed) for seed in found}
+            found = {seed: self.reached(need.after(self.early), seed) for seed in found}
         return {seed: run for seed, run in found.items() if run is not None}
 
     def runs(self, need: Need) -> list[Run]:
@@ -215,7 +385,7 @@ class Bench:
         found = list(self.by_seed(need).values())
         if not found:
             raise NotRun(f"missing: {self.standing([need]).absent()}")
-        measure.check_comparable(found)
+        check_comparable(found)
         return found
 
     def every(self, need: Need) -> list[Run]:
@@ -231,7 +401,7 @@ class Bench:
 
     def begun(self, need: Need) -> list[Run]:
         """The runs that are there or on their way, as far as they are."""
-        found = [self.library.find(need, seed) for seed in self.scale.seeds(need)]
+        found = [self.find(need, seed) for seed in self.scale.seeds(need)]
         return [run for run in found if run is not None and epochs_of(run)]
 
     def same_setting(self, *groups: Sequence[Run]) -> None:
@@ -245,20 +415,22 @@ class Bench:
 
     # -- texts ---------------------------------------------------------------------------------------------
 
+    @once()
     def corpus(self, role: str) -> Corpus:
         """The text of a role. It is fetched only if that was allowed."""
-        name = self.library.corpus_name(role)
+        name = self.corpus_name(role)
         if not self.fetch and not self.scale.at_hand(name, self.cache):
             raise NotRun(f"the text {name} is not here; --fetch gets it")
-        return self.memo(("corpus", role), lambda: self.scale.load(name, self.cache))
+        return self.scale.load(name, self.cache)
 
+    @once()
     def text(self, role: str) -> Text:
         """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
-        return self.memo(("text", role), lambda: self._stored_text(role) or self._measured_text(role))
+        return self._stored_text(role) or self._measured_text(role)
 
     def _stored_text(self, role: str) -> Text | None:
-        kept = stored_text(self.library.roots, self.library.corpus_name(role))
-        runs = [run for run in self.library.runs if self.scale.role_of(run.config["corpus"]) == role]
+        kept = stored_text(self.roots, self.corpus_name(role))
+        runs = [run for run in self.found if self.scale.role_of(run.config["corpus"]) == role]
         if kept is None or any(run.config["corpus"]["sha256"] != kept.sha256 for run in runs):
             return None
         asked = (self.scale.length(256), self.scale.depth_stride, self.scale.standard, self.scale.enriched)
@@ -267,10 +439,10 @@ class Bench:
 
     def _measured_text(self, role: str) -> Text:
         corpus, length, stride = self.corpus(role), self.scale.length(256), self.scale.depth_stride
-        labels = measure.label_corpus(corpus, "valid", length, stride, cache=self.cache)
+        labels = copy_depth.label_corpus(corpus, "valid", length, stride, cache=self.cache)
         windows = Windows(corpus.train, 256, 256)
         start = windows.gather(torch.arange(min(START_WINDOWS, len(windows)))).to(torch.uint8)
-        battery = measure.battery(labels, self.scale.standard, self.scale.enriched)
+        battery = copy_depth.battery(labels, self.scale.standard, self.scale.enriched)
         return Text(corpus.sha256, corpus.vocab_size, battery, labels.share(24), start)
 
     def battery(self, role: str) -> Battery:
@@ -279,104 +451,176 @@ class Bench:
 
     # -- single runs ---------------------------------------------------------------------------------------
 
+    @once()
     def losses(self, run: Run, role: str) -> NDArray[np.float32]:
         """Bits of every target of the battery under a run's best weights."""
+        kept = losses.stored_losses(run, self.battery(role))
+        if kept is not None:
+            return kept
+        return losses.run_losses(run, self.corpus(role), self.battery(role), choose_device(self.device))
 
-        def make() -> NDArray[np.float32]:
-            kept = measure.stored_losses(run, self.battery(role))
-            if kept is not None:
-                return kept
-            device = choose_device(self.device)
-            return measure.run_losses(
-                run, self.corpus(role), self.battery(role), device=device, cache=self.cache
-            )
-
-        return self.memo(("losses", run.folder), make)
-
+    @once()
     def model(self, run: Run) -> nn.Module:
-        return self.memo(("model", run.folder), lambda: run.load_model("best"))
+        return run.load_model("best")
 
+    @once()
     def reading(self, run: Run) -> KernelReading:
         """The kernel of a run's best weights, from them or from what was kept of that epoch."""
+        if weights_hash(run.folder) is not None:
+            return coupling.read_kernel(self.model(run), run.name)
+        best = best_epoch(run)
+        kept = next((model for epoch, model in run.kernels() if epoch == best), None)
+        if kept is None:
+            raise NotRun(f"{run.name} has neither weights nor the kernel of its best epoch, {best}")
+        return coupling.read_kernel(kept, run.name)
 
-        def make() -> KernelReading:
-            if weights_hash(run.folder) is not None:
-                return measure.read_kernel(self.model(run), run.name)
-            best = measure.best_epoch(run).epoch
-            kept = next((model for epoch, model in run.kernels() if epoch == best), None)
-            if kept is None:
-                raise NotRun(f"{run.name} has neither weights nor the kernel of its best epoch, {best}")
-            return measure.read_kernel(kept, run.name)
-
-        return self.memo(("kernel", run.folder), make)
-
+    @once()
     def history(self, run: Run) -> list[KernelReading]:
         """The kernel at the start, after every epoch that was kept, and as trained."""
-        return self.memo(("history", run.folder), lambda: measure.through_training(run, self.reading(run)))
+        return coupling.through_training(run, self.reading(run))
 
-    def measured(
-        self, run: Run, name: str, kind: type[Measured], measure: Callable[[], Measured]
-    ) -> Measured:
+    @once()
+    def measured(self, run: Run, name: str) -> Any:
         """What was measured on a run's best weights: as it was kept beside it, else measured now."""
-
-        def make() -> Measured:
-            kept = stored_measurement(run, name, kind)
-            return measure() if kept is None else kept
-
-        return self.memo((name, run.folder), make)
+        measure, kind, _ = MEASUREMENTS[name]
+        kept = stored_measurement(run, name, kind)
+        return measure(self, run) if kept is None else kept
 
     # -- copy depth ----------------------------------------------------------------------------------------
 
+    @once(of_runs=True)
     def reference(self, role: str) -> NDArray[np.float64]:
         """Loss of every target under the reference: one run, or the mean of several."""
         runs = self.runs(REFERENCES[role])
-        return self.memo(
-            ("reference", role),
-            lambda: np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0),
-            of_runs=True,
-        )
+        return np.asarray(np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0))
 
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
         """Margins by bin, one row per run and bin, against the losses ``base`` of every target."""
         losses = {name: self.losses(run, role) for name, run in runs.items()}
-        return measure.margin_table(losses, base, self.battery(role), resamples=self.scale.cluster_resamples)
+        return copy_depth.margin_table(
+            losses, base, self.battery(role), resamples=self.scale.cluster_resamples
+        )
 
     def seed_names(self, role: str, family: str) -> dict[str, Run]:
         """A family's runs by their names in the margins table: ``"FSN, s0"``."""
         return {f"{family}, s{seed}": run for seed, run in self.by_seed(FAMILIES[role][family]).items()}
 
+    @once(of_runs=True)
     def margins(self, role: str) -> Table:
         """Margins against the reference, one row per run and bin, of every family that has runs."""
-
-        def make() -> Table:
-            runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
-            return self.against(role, runs, self.reference(role))
-
-        return self.memo(("margins", role), make, of_runs=True)
+        runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
+        return self.against(role, runs, self.reference(role))
 
     def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
         """The row of one run and bin."""
         return cell(self.margins(role), run, name)
 
-    def seed_margins(self, role: str, family: str, name: str) -> measure.SeedSummary:
+    def seed_margins(self, role: str, family: str, name: str) -> SeedSummary:
         """Mean, deviation and extremes over seeds of the margin on one bin."""
         self.runs(FAMILIES[role][family])
         seeds = self.seed_names(role, family)
-        return measure.seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
+        return seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
 
-    def curve(self, family: str, role: str = "text") -> measure.DepthCurve:
-        """Seed-mean margin of a family at every exact depth."""
-        runs = self.runs(FAMILIES[role][family])
-        return self.memo(
-            ("curve", role, family),
-            lambda: measure.depth_curve(
-                [self.losses(run, role) for run in runs],
-                self.reference(role),
-                self.battery(role),
-                self.scale.position_resamples,
-            ),
-            of_runs=True,
+    @once(of_runs=True)
+    def curve(self, family: str) -> DepthCurve:
+        """Seed-mean margin of a family at every exact depth of the text."""
+        seeds = [self.losses(run, "text") for run in self.runs(FAMILIES["text"][family])]
+        reference, battery = self.reference("text"), self.battery("text")
+        return copy_depth.depth_curve(seeds, reference, battery, self.scale.position_resamples)
+
+
+Kind = type[Table] | type[Looks] | type[DepthProfile]
+MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], Kind, tuple[Need, ...]]] = {}
+"""What is measured on the weights of single runs, and of which runs the page shows it."""
+
+
+def measurement(
+    name: str, kind: type[Measured], *needs: Need
+) -> Callable[..., Callable[[Bench, Run], Measured]]:
+    """Make a function that measures a run's weights known: ``fsn archive --measure`` keeps what it returns."""
+
+    def register(measure: Callable[[Bench, Run], Measured]) -> Callable[[Bench, Run], Measured]:
+        MEASUREMENTS[name] = (measure, kind, needs)
+        return lambda bench, run: bench.measured(run, name)
+
+    return register
+
+
+@dataclass
+class Standing:
+    """Where the runs of some needs stand, each as a need of one seed: there, begun, or missing."""
+
+    bench: Bench
+    there: list[Need] = field(default_factory=list)
+    begun: list[tuple[Need, Run]] = field(default_factory=list)
+    missing: list[Need] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return not self.begun and not self.missing
+
+    @property
+    def total(self) -> int:
+        return len(self.there) + len(self.begun) + len(self.missing)
+
+    def absent(self) -> str:
+        """What is not there yet, in words: seeds of one model together."""
+        scale = self.bench.scale
+        groups: dict[tuple[Need, str], list[int]] = {}
+        absent = [(need, f" (has {epochs_of(run)})") for need, run in self.begun]
+        absent += [(need, "") for need in self.missing]
+        for need, have in absent:
+            shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
+            groups.setdefault((shown, have), []).extend(need.seeds)
+        return "; ".join(
+            need.words(self.bench.corpus_name(need.role), scale.length(need.length), seeds) + have
+            for (need, have), seeds in groups.items()
         )
+
+    def begun_words(self) -> str:
+        """How far those are that were begun."""
+        shown = [
+            f"{run.name} has {epochs_of(run)} of {self.bench.scale.epochs(need.epochs)} epochs"
+            for need, run in self.begun
+        ]
+        return ", ".join(shown)
+
+    def jobs(self, runs: Path) -> list[Job]:
+        """What must be trained, as runs of a sweep: those begun in ``runs`` go on there."""
+        found = []
+        for need, begun in [*self.begun, *((need, None) for need in self.missing)]:
+            job = job_of(need, self.bench, runs)
+            if begun is not None and runs.resolve() in begun.folder.resolve().parents:
+                job = replace(job, name=begun.folder.name, out=begun.folder)
+            found.append(replace(job, extend=begun is not None))
+        return found
+
+    def bring(self, runs: Path) -> None:
+        """Copy what was begun elsewhere, with all a resume needs, to where :meth:`jobs` lets it go on."""
+        for (_, run), job in zip(self.begun, self.jobs(runs), strict=False):
+            if not job.out.exists() and (run.folder / "last").is_dir() and epochs_of(run):
+                shutil.copytree(run.folder, job.out, ignore=shutil.ignore_patterns("lock"))
+
+
+def job_of(need: Need, bench: Bench, runs: Path) -> Job:
+    """The run of a need of one seed as a sweep has it, in a folder named by what it is."""
+    scale, corpus = bench.scale, bench.corpus_name(need.role)
+    recipe = scale.recipe(need, need.seeds[0])
+    parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
+    parts += [f"length{recipe.length}"] if need.length != 256 else []
+    name = "-".join([*parts, f"seed{recipe.seed}"])
+    return Job(name, need.preset, corpus, runs / name, recipe, scale.overrides(need))
+
+
+def sweep_text(jobs: Sequence[Job], about: str, out: Path) -> str:
+    """A sweep file of these jobs, for ``fsn sweep``."""
+    runs = []
+    for job in jobs:
+        named = {"name": job.name, "preset": job.preset, "corpus": job.corpus, "seed": job.recipe.seed}
+        length = {"epochs": job.recipe.epochs, "length": job.recipe.length}
+        runs.append(named | length | ({"model": dict(job.model)} if job.model else {}))
+    plain = {"out": str(out), "runs": runs}
+    return f"# {about}\n" + yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=200)
 
 
 def cell(table: Table, run: str, name: str) -> Mapping[str, float]:

@@ -64,8 +64,7 @@ def reproduce(
         code: The code corpus; by default the one that has runs, or the paper's own.
         device: Where losses are measured: auto, cpu, cuda.
     """
-    from .bench import Bench
-    from .needs import Library, sweep_text
+    from .bench import Bench, sweep_text
     from .sections import needs_of
     from .writing import make_report, summary, write_readme, write_report
 
@@ -80,7 +79,7 @@ def reproduce(
     prefer = {"code": code} if code is not None else {}
 
     def open_bench() -> Bench:
-        return Bench(Library.open(where, prefer=prefer), device, fetch=fetch)
+        return Bench.open(where, prefer=prefer, device=device, fetch=fetch)
 
     bench = open_bench()
     if sweep is not None:
@@ -189,7 +188,7 @@ def show_list(bench: Bench) -> None:
     there = f"{len(standing.there)} of {standing.total}"
     view.add_row("claims", f"{len(CLAIMS)} sentences and their verdicts", "throughout", there)
     Console().print(view)
-    used = len(bench.library.runs)
+    used = len(bench.found)
     print(
         f"{used} run{'s' if used != 1 else ''} found on the paper's texts. `fsn reproduce ITEM` shows one "
         "item."
@@ -198,9 +197,9 @@ def show_list(bench: Bench) -> None:
 
 
 def show_notes(bench: Bench) -> None:
-    for note in bench.library.notes:
+    for note in bench.notes:
         print(printable(note, "lines"))
-    for reason in bench.library.refused:
+    for reason in bench.refused:
         say(f"left out: {reason}")
 
 

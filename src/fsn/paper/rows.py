@@ -12,7 +12,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..measure import SeedSummary, Table
+from ..measure.bootstrap import SeedSummary
+from ..measure.tables import Table
 from ..measure.tables import signed as signed
 from .bench import Bench, NotRun
 from .needs import Need, commits_of, precisions_of
@@ -229,11 +230,11 @@ def make_row(
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and the numbers it shows. ``draw`` takes the surface: any, light or dark."""
+    """A figure and the numbers it shows."""
 
     name: str
     caption: str
-    draw: Callable[[str], Figure]
+    draw: Callable[[], Figure]
     table: Table | None = None
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
 from ..io import write_text_atomic
-from ..measure import Table, save_figure, seed_summary
+from ..measure.bootstrap import seed_summary
+from ..measure.style import save_figure
+from ..measure.tables import Table
 from ..progress import track
 from ..train import Run
 from ..train.evaluate import read_evaluations
 from .bench import Bench
-from .needs import Library, epochs_of, validated_in
+from .needs import epochs_of, validated_in
 from .rows import (
     ABOUT_SPEED,
     COMPUTED,
@@ -52,19 +54,13 @@ WORDS = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
-    """Everything that was found at one scale."""
+    """Everything that was found on one bench."""
 
-    scale: str
-    note: str
-    results: list[tuple[Item, Result]] = field(default_factory=list)
-    judged: list[tuple[Claim, Verdict]] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    """The runs that are not there, in words, each once."""
+    bench: Bench
+    results: list[tuple[Item, Result]]
+    judged: list[tuple[Claim, Verdict]]
 
     def counts(self) -> Counter[str]:
         """How many claims have each verdict."""
@@ -77,22 +73,13 @@ class Report:
 
 def make_report(bench: Bench) -> Report:
     """Every item and every claim."""
-    library = bench.library
-    return Report(
-        bench.scale.name,
-        bench.scale.note,
-        [(item, item.compute(bench)) for item in track(ITEMS, "items")],
-        [(claim, judge(claim, bench)) for claim in CLAIMS],
-        library.used(needs_of()),
-        library.notes + rounded_notes(library),
-        library.refused,
-        [words for words in bench.standing(needs_of()).absent().split("; ") if words],
-    )
+    results = [(item, item.compute(bench)) for item in track(ITEMS, "items")]
+    return Report(bench, results, [(claim, judge(claim, bench)) for claim in CLAIMS])
 
 
-def rounded_notes(library: Library) -> list[str]:
+def rounded_notes(bench: Bench) -> list[str]:
     """Which losses were measured with rounded coherences."""
-    runs = [run.name for run in library.runs if validated_in(run) == "bf16"]
+    runs = [run.name for run in bench.found if validated_in(run) == "bf16"]
     said = "were validated in bfloat16, which adds about 0.004 bits to an oscillator model and nothing to a transformer"
     return [f"The loss curves of {', '.join(runs)} {said}; all others in float32."] if runs else []
 
@@ -116,7 +103,7 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
         written.append(folder / f"{item.name}-{slug(title)}.csv")
         table.write_csv(written[-1])
     for picture in result.pictures:
-        written += save_figure(picture.draw("any"), folder / picture.name, title=picture.caption)
+        written += save_figure(picture.draw(), folder / picture.name, picture.caption)
         if picture.table is not None:
             written.append(folder / f"{picture.name}-data.csv")
             picture.table.write_csv(written[-1])
@@ -231,10 +218,10 @@ def top_markdown(report: Report) -> str:
         f"of seeds in the same row (found/asked). Written by `fsn reproduce --all`; do not edit. The same with live "
         f"curves is `{PAGE}`, which that command writes beside this page.",
         "",
-        *([f"**{report.note}**", ""] if report.note else []),
+        *([f"**{note}**", ""] if (note := report.bench.scale.note) else []),
         summary(report) + " What has no run is left out, never filled in: see the list of missing runs.",
         "",
-        *(f"- {note}" for note in report.notes),
+        *(f"- {note}" for note in report.bench.notes + rounded_notes(report.bench)),
         "",
     ]
     return "\n".join(lines)
@@ -242,13 +229,14 @@ def top_markdown(report: Report) -> str:
 
 def end_markdown(report: Report) -> str:
     """Missing runs, runs used, runs left out."""
-    lines = []
-    if report.missing:
-        lines += ["## Missing runs", "", MISSING_RUNS, "", *(f"- {words}" for words in report.missing), ""]
-    if report.runs:
-        lines += ["## Runs used", "", markdown_table(runs_table(report.runs))]
-    if report.refused:
-        lines += ["## Runs left out", "", *(f"- {reason}" for reason in report.refused), ""]
+    lines, bench, needs = [], report.bench, needs_of()
+    if missing := bench.standing(needs).absent():
+        words = missing.split("; ")
+        lines += ["## Missing runs", "", MISSING_RUNS, "", *(f"- {one}" for one in words), ""]
+    if runs := bench.used(needs):
+        lines += ["## Runs used", "", markdown_table(runs_table(runs))]
+    if bench.refused:
+        lines += ["## Runs left out", "", *(f"- {reason}" for reason in bench.refused), ""]
     return "\n".join(lines)
 
 
@@ -256,7 +244,7 @@ def report_markdown(report: Report) -> str:
     """The whole registry as one page of Markdown."""
     items = [item_markdown(item, result, "reproduction") for item, result in report.results]
     claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    claims += [claims_markdown(report.judged, report.scale)]
+    claims += [claims_markdown(report.judged, report.bench.scale.name)]
     return "\n".join([top_markdown(report), *items, *claims, end_markdown(report)]).rstrip() + "\n"
 
 
@@ -267,7 +255,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
     folder = out / "reproduction"
     for item, result in report.results:
         write_item(item, result, folder)
-    write_claims(report.judged, folder, report.scale)
+    write_claims(report.judged, folder, report.bench.scale.name)
     markdown, page = out / "reproduction.md", out / PAGE
     write_text_atomic(markdown, report_markdown(report))
     write_text_atomic(page, build_page(report, folder))
@@ -287,7 +275,7 @@ def results_block(results: Path) -> str:
     It is made from ``evaluations.jsonl`` (``fsn eval --append``) and configs, so that it comes out the same everywhere.
     """
     evaluations = read_evaluations(results / EVALUATIONS)
-    bench = Bench(Library.open([results]))
+    bench = Bench.open([results])
     lines = []
     for need, papers in papers_values().items():
         runs = [run for run in found_runs(bench, need) if _bits(evaluations, run, "valid")]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..io import check_writable, write_bytes_atomic, write_text_atomic, writing
-from ..measure import Finding, Subject, applicable, inspect_run, instruments
+from ..measure import Finding, Subject, inspect_run
+from ..measure.finding import applicable, instruments
 from ..measure.style import figure_bytes, require_matplotlib
 from ..train.commands import RunPath
 from ..train.run import SHIPPED, Run, find_run, load_run
@@ -51,7 +52,7 @@ def inspect(
     """
     require_matplotlib()
     seen = load_run(find_run(run))
-    chosen = [one.name for one in applicable(seen, parts)]
+    chosen = applicable(seen, parts)
     other = None if against is None else load_run(find_run(against))
     shipped = seen.folder.parent == SHIPPED  # nothing is written into the package
     folder = out or (Path(f"{seen.name}-inspection") if shipped else seen.folder / "inspection")
@@ -85,7 +86,7 @@ def write_findings(run: Run, findings: Mapping[str, Finding], folder: Path) -> l
         body.append(f'<p class="finding">{escape(finding.sentence)}</p>')
         for name, draw in finding.figures.items():
             caption = f"{finding.title}: {name}"
-            path, svg = folder / f"{name}.svg", figure_bytes(draw("any"), "svg", title=caption)
+            path, svg = folder / f"{name}.svg", figure_bytes(draw(), "svg", caption)
             write_bytes_atomic(path, svg)
             written.append(path)
             body.append(figure(svg, caption))

@@ -55,7 +55,7 @@ def _claims(report: Report) -> str:
             f'<td>{escape(claim_words(claim))} <span class="where">{escape(claim.where)}</span></td>'
             f"<td>{escape(verdict.evidence)}</td></tr>"
         )
-    headings = (verdict_heading(report.scale), "the paper says", "evidence")
+    headings = (verdict_heading(report.bench.scale.name), "the paper says", "evidence")
     return (
         '<section id="claims"><h2>Claims</h2><p>Sentences of the paper that a run can confirm or refute, '
         'each with what was measured.</p><div class="card"><div class="controls"><span id="claims-filter">'

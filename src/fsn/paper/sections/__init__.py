@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ...errors import UserError
-from ...train import Run
-from ..bench import Bench
-from ..needs import FSN, FSN_CONVERGED, Need
+from ..bench import MEASUREMENTS as MEASUREMENTS
+from ..needs import Need
 from ..rows import Claim, Item
 from . import beyond, copy_depth, coupling, main, parts, scale
 
@@ -22,7 +18,7 @@ ITEMS: tuple[Item, ...] = (
     copy_depth.distance,
     copy_depth.early_transfer,
     beyond.dropout,
-    coupling.coupling,
+    coupling.coupling_functions,
     beyond.which_field_copies,
     beyond.where_it_looks,
     scale.ladder,
@@ -67,12 +63,3 @@ def needs_of(item: str | None = None) -> list[Need]:
     if item == "claims":
         return claims
     return list(item_named(item).needs) if item else [need for one in ITEMS for need in one.needs] + claims
-
-
-MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], tuple[Need, ...]]] = {
-    "gates": (coupling.gate_table, (FSN_CONVERGED,)),
-    "states": (coupling.states_of, tuple(coupling.STATES.values())),
-    "looks": (beyond.looks_of, tuple(beyond.LOOKING.values())),
-    "lesions": (beyond.lesions, (FSN.seed(0),)),
-}
-"""What is measured on the weights of single runs, and of which runs the page shows it."""

@@ -10,12 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import measure
-from ...measure import FIELDS, Looks, Table, diverged_at, loss_at
+from ...measure import copy_depth, lesions, looks, training
+from ...measure.coupling import FIELDS
+from ...measure.looks import Looks
 from ...measure.losses import FILE
+from ...measure.metrics import diverged_at
+from ...measure.tables import Table, stacked
+from ...measure.training import loss_at
 from ...train import Run
 from ...train.world import choose_device
-from ..bench import BIN_NAMES, Bench, NotRun, cell
+from ..bench import BIN_NAMES, Bench, NotRun, cell, measurement, once
 from ..needs import (
     DROPOUT,
     FSN,
@@ -31,7 +35,7 @@ from ..needs import (
     epochs_of,
 )
 from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, grouped, item, make_row
-from .copy_depth import cite_margin, intervals
+from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
 
@@ -78,7 +82,7 @@ def papers_values() -> dict[Need, Mapping[int, Cited]]:
 
 def found_runs(bench: Bench, need: Need) -> list[Run]:
     """The runs of a kind that have finished an epoch, or diverged before."""
-    found = [bench.library.find(need, seed) for seed in SEEDS]
+    found = [bench.find(need, seed) for seed in SEEDS]
     return [run for run in found if run is not None and (epochs_of(run) or diverged_at(run))]
 
 
@@ -107,10 +111,10 @@ def progress(bench: Bench) -> list[Row]:
     papers = papers_values()
     every = {need: found_runs(bench, need) for need in papers}
     for need, runs in every.items():
-        own = not bench.library.stands_in(need.role)
+        own = not bench.stands_in(need.role)
         by_epoch = {bench.epoch(e): paper for e, paper in papers[need].items()}
         long = f", windows of {bench.scale.length(need.length)}" if need.length != 256 else ""
-        heading = f"{bench.library.corpus_name(need.role)}{long}"
+        heading = f"{bench.corpus_name(need.role)}{long}"
         begun = [run for run in runs if epochs_of(run)]
         for run in (run for run in runs if not epochs_of(run)):
             remark = f"{run.name}: not finite in epoch {diverged_at(run)}"
@@ -154,9 +158,9 @@ MATCHED = {"Kuramoto": Need("kuramoto"), "FSN": Need("fsn"), "No phases": Need("
 def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
     """The seed-0 runs of a model, by the epoch of the weights they kept: their best."""
     found: dict[int, Run] = {}
-    for run in b.library.matching(need, 0):
+    for run in b.matching(need, 0):
         if epochs_of(run) and any((run.folder / name).is_file() for name in ("best.safetensors", FILE)):
-            found.setdefault(measure.best_epoch(run).epoch, run)
+            found.setdefault(training.best_epoch(run), run)
     return found
 
 
@@ -194,22 +198,18 @@ def depth_so_far(b: Bench) -> Result:
         margins = b.against("text", models, b.losses(reference, "text"))
     except NotRun as reason:
         return missing(str(reason))
-    rows = [
-        Row(
-            f"{line['run']}, depth {line['bin']}",
-            *(None, line["margin"], None, "1"),
-            form="+.4f",
-            remark=f"{intervals(line)}, {line['tokens']:,} targets",
-        )
-        for line in margins.rows
-    ]
+    rows = []
+    for line in margins.rows:
+        margin, remark = margin_of(line, "{tokens:,} targets")
+        title = f"{line['run']}, depth {line['bin']}"
+        rows.append(Row(title, None, margin, None, "1", form="+.4f", remark=remark))
     losses = {name: b.losses(run, "text") for name, run in {"transformer": reference, **models}.items()}
     caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
-    families = measure.seed_mean_table(margins, {name: [name] for name in models})
-    draw = functools.partial(measure.draw_depth_bars, families)
+    families = copy_depth.seed_mean_table(margins, {name: [name] for name in models})
+    draw = functools.partial(copy_depth.draw_depth_bars, families)
     return Result(
         rows=grouped(f"Epoch {epoch}, against {reference.name}", rows),
-        tables=[("Bits per target by copy depth", measure.depth_losses(losses, b.battery("text")))],
+        tables=[("Bits per target by copy depth", copy_depth.depth_losses(losses, b.battery("text")))],
         pictures=[Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, margins)],
     )
 
@@ -235,14 +235,11 @@ def models_of(pair: Pair) -> dict[str, Need]:
     return {name: without, f"{name}, dropout 0.1": dropped}
 
 
+@once()
 def dropout_margins(b: Bench, pair: Pair) -> Table:
     """One row per model that is there and bin, against the transformer."""
-
-    def margins() -> Table:
-        runs = {name: run for name, need in models_of(pair).items() for run in b.by_seed(need).values()}
-        return b.against("text", runs, b.losses(b.run(TRANSFORMER.seed(0)), "text"))
-
-    return b.memo(("dropout margins", pair[0]), margins)
+    runs = {name: run for name, need in models_of(pair).items() for run in b.by_seed(need).values()}
+    return b.against("text", runs, b.losses(b.run(TRANSFORMER.seed(0)), "text"))
 
 
 def beside_the_paper(ours: Table, pair: Pair) -> Table:
@@ -255,7 +252,7 @@ def beside_the_paper(ours: Table, pair: Pair) -> Table:
     ]
     families = {run: [run] for run in dict.fromkeys(ours.column("run"))}
     families |= {f"{name} in the paper": [f"s{seed}" for seed in THREE]}
-    return measure.seed_mean_table(Table(ours.columns, [*ours.rows, *papers]), families)
+    return copy_depth.seed_mean_table(Table(ours.columns, [*ours.rows, *papers]), families)
 
 
 @item(
@@ -271,8 +268,7 @@ def dropout(b: Bench) -> Result:
 
     def row(pair: Pair, model: str, need: Need, name: str) -> Row:
         def margin(*_: list[Run]) -> Measurement:
-            one = cell(dropout_margins(b, pair), model, name)
-            return one["margin"], f"{intervals(one)}, {one['loss']:.4f} bits per target"
+            return margin_of(cell(dropout_margins(b, pair), model, name), "{loss:.4f} bits per target")
 
         title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
         return make_row(b, title, paper, [need, TRANSFORMER.seed(0)], margin, "+.4f")
@@ -291,7 +287,7 @@ def dropout(b: Bench) -> Result:
                 f"{pair[0]}: margins against the transformer by copy depth, without dropout and with dropout "
                 "0.1, and the paper's. Below zero the model is ahead."
             )
-            draw = functools.partial(measure.draw_depth_bars, beside_the_paper(ours, pair))
+            draw = functools.partial(copy_depth.draw_depth_bars, beside_the_paper(ours, pair))
             result.pictures.append(Picture(pair[4], caption, draw, ours))
     if result.pictures:
         result.notes.append(
@@ -307,14 +303,11 @@ def dropout(b: Bench) -> Result:
 SHALLOW, DEEP = ("0–1",), ("16–23", "24–32")
 
 
-def lesions(b: Bench, run: Run) -> Table:
+@measurement("lesions", Table, FSN.seed(0))
+def lesions_of(b: Bench, run: Run) -> Table:
     """The lesion table of a run's best weights, on a sample of the copy-depth battery."""
-
-    def table() -> Table:
-        model = run.load_model("best", choose_device(b.device))
-        return measure.lesion_table(model, b.corpus("text").valid, b.battery("text").sample())
-
-    return b.measured(run, "lesions", Table, table)
+    model = run.load_model("best", choose_device(b.device))
+    return lesions.lesion_table(model, b.corpus("text").valid, b.battery("text").sample())
 
 
 def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float:
@@ -331,12 +324,12 @@ def which_field_copies(b: Bench) -> Result:
     """The present and the successor field of every layer, taken out in turn: what new text and long copies
     cost then."""
     need = FSN.seed(0)
-    run = b.library.reached(need, 0)
+    run = b.reached(need, 0)
 
     def row(field: str, layer: int, words: str, depths: tuple[str, ...]) -> Row:
         title = f"without the {field} field of layer {layer}, {words}: rise in bits"
         return make_row(
-            b, title, None, [need], lambda runs: rise(lesions(b, runs[0]), field, layer, depths), "+.3f"
+            b, title, None, [need], lambda runs: rise(lesions_of(b, runs[0]), field, layer, depths), "+.3f"
         )
 
     layers = range(1, run.model_config.layers + 1) if run is not None else range(1, 2)
@@ -344,14 +337,15 @@ def which_field_copies(b: Bench) -> Result:
     places = itertools.product(FIELDS, layers, kinds)
     result = Result(rows=[row(field, layer, *kind) for field, layer, kind in places])
     if run is not None and any(row.ours is not None for row in result.rows):
-        table = lesions(b, run)
+        table = lesions_of(b, run)
         result.notes.append(
             "Nothing is trained again after a field is taken out, so a rise says what the rest relies on; what a model "
             "that never had it would lose is for the ablations to say."
         )
         caption = f"Rise of the loss, in bits per target, when one field of one layer of {run.name} is taken out, by "
-        draw = functools.partial(measure.draw_lesions, table)
-        result.pictures.append(Picture("lesions", caption + "copy depth.", draw, table))
+        result.pictures.append(
+            Picture("lesions", caption + "copy depth.", lambda: lesions.draw_lesions(table), table)
+        )
     return result
 
 
@@ -365,14 +359,11 @@ LOOKING: dict[str, Need] = {
 }
 
 
+@measurement("looks", Looks, *LOOKING.values())
 def looks_of(b: Bench, run: Run) -> Looks:
     """What a run's best weights do with passages of the validation split."""
-
-    def looks() -> Looks:
-        windows, period = measure.repeated(b.corpus("text").valid, b.scale.length(256))
-        return measure.look(b.model(run), windows, period, run.name)
-
-    return b.measured(run, "looks", Looks, looks)
+    windows, period = looks.repeated(b.corpus("text").valid, b.scale.length(256))
+    return looks.look(b.model(run), windows, period, run.name)
 
 
 @item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))
@@ -411,7 +402,6 @@ def where_it_looks(b: Bench) -> Result:
             "Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, "
             "at +1 what came next."
         )
-        table = measure.stacked([one.table() for one in found])
-        draw = functools.partial(measure.draw_looks, found)
-        result.pictures.append(Picture("looks", caption, draw, table))
+        table = stacked([one.table() for one in found])
+        result.pictures.append(Picture("looks", caption, lambda: looks.draw_looks(found), table))
     return result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,12 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ... import measure
 from ...data import Windows
 from ...errors import UserError
-from ...measure import DepthProfile, KernelReading, Table
+from ...measure import coupling, states
+from ...measure.coupling import KernelReading
+from ...measure.states import DepthProfile
+from ...measure.tables import Table, stacked
 from ...train import Run
-from ..bench import Bench, NotRun
+from ..bench import Bench, NotRun, measurement
 from ..needs import FSN, FSN_CONVERGED, KURAMOTO, LEAN, REFERENCE, Need, epochs_of
 from ..rows import Claim, Found, Measurement, Picture, Result, Row, item, listed, listing, make_row
 
@@ -84,13 +85,14 @@ def first_windows(b: Bench) -> torch.Tensor:
     return windows.gather(torch.arange(min(WINDOWS, len(windows))))[:, :-1]
 
 
+@measurement("gates", Table, FSN_CONVERGED)
 def gate_table(b: Bench, run: Run) -> Table:
     """Signs of the value gates on the first validation windows."""
-    return b.measured(run, "gates", Table, lambda: measure.read_gates(b.model(run), first_windows(b)))
+    return coupling.read_gates(b.model(run), first_windows(b))
 
 
 @item("coupling", "The trained kernel as coupling functions", "Figure 2", CONVERGED)
-def coupling(b: Bench) -> Result:
+def coupling_functions(b: Bench) -> Result:
     """Coupling functions per layer against sin Δ, harmonic magnitudes of both fields, signs, bounds, gates."""
     result = Result(rows=kernel_rows(b))
     run = furthest(b)
@@ -98,7 +100,7 @@ def coupling(b: Bench) -> Result:
         return result
     reading, readings = b.reading(run), b.history(run)
     said = f"{run.name}, {epochs_of(run)} epochs"
-    if b.library.reached(CONVERGED, 0) is None:
+    if b.reached(CONVERGED, 0) is None:
         said += f" (the paper's run has {CONVERGED.epochs}, so no number here stands beside the paper's)"
         result.notes.append(f"The pictures show {said}.")
     trained = (
@@ -107,17 +109,18 @@ def coupling(b: Bench) -> Result:
         "negative."
     )
     history = f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}."
-    draw_history = functools.partial(measure.draw_coupling_history, measure.thinned(readings))
     result.pictures += [
-        Picture("coupling", trained, functools.partial(measure.draw_coupling, reading), reading.table()),
-        Picture("coupling-history", history, draw_history),
+        Picture("coupling", trained, lambda: coupling.draw_coupling(reading), reading.table()),
+        Picture(
+            "coupling-history", history, lambda: coupling.draw_coupling_history(coupling.thinned(readings))
+        ),
     ]
     result.tables.append(("Bounds and temperatures", reading.scales()))
     try:
         result.tables.append(("Value gates on validation text", gate_table(b, run)))
     except UserError as reason:
         result.notes.append(f"Value gates: {reason}.")
-    result.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **measure.coupling_data(readings)}}
+    result.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling.coupling_data(readings)}}
     return result
 
 
@@ -130,10 +133,10 @@ STATES: dict[str, Need] = {
 }
 
 
+@measurement("states", DepthProfile, *STATES.values())
 def states_of(b: Bench, run: Run) -> DepthProfile:
     """States of one model through depth, on the first validation windows."""
-    profile = functools.partial(measure.depth_profile, label=run.name)
-    return b.measured(run, "states", DepthProfile, lambda: profile(b.model(run), first_windows(b)))
+    return states.depth_profile(b.model(run), first_windows(b), run.name)
 
 
 def through_depth(b: Bench, name: str, quantity: str) -> list[float]:
@@ -165,11 +168,9 @@ def synchronization(b: Bench) -> Result:
             "Consensus, rank, order and winding of token states from the embedding through the layers; "
             "the dotted line is what scattered phases would show."
         )
-        draw, table = (
-            functools.partial(measure.draw_states, profiles),
-            measure.stacked([p.table() for p in profiles]),
-        )
-        result.pictures.append(Picture("synchronization", caption, draw, table))
+        table = stacked([p.table() for p in profiles])
+        draw = Picture("synchronization", caption, lambda: states.draw_states(profiles), table)
+        result.pictures.append(draw)
     return result
 
 

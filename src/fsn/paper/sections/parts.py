@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
-from ... import data, measure
-from ...measure import SeedSummary, diverged_at, loss_at
+from ... import data
+from ...measure import losses
+from ...measure.bootstrap import SeedSummary, seed_summary
+from ...measure.metrics import diverged_at, valid_bits, vocabulary_of
+from ...measure.training import loss_at
 from ...models import FSN as FSNModel
 from ...models import Transformer, TransformerConfig, build, count_parameters, preset
 from ...models.config import FSNConfig, swiglu_parameters
@@ -16,7 +19,7 @@ from ...nn import record
 from ...ops import causal_softmax, coupling
 from ...ops.coupling import Pair
 from ...train import Recipe, Run
-from ..bench import START_WINDOWS, Bench
+from ..bench import START_WINDOWS, Bench, once
 from ..needs import (
     FSN,
     FSN_CONVERGED,
@@ -269,7 +272,7 @@ def configuration(b: Bench) -> Result:
         row("symbols of the code", 97, len(data.CODE_SYMBOLS)),
         *(in_hand(b, *one) for one in IN_HAND),
     ]
-    settings = sorted({str(run.config["recipe"].get("precision")) for run in b.library.runs})
+    settings = sorted({str(run.config["recipe"].get("precision")) for run in b.found})
     notes = ["The paper trains in float32 on one A100-class GPU without compilation."]
     notes += [f"Runs found here were trained in {', '.join(settings)}."] if settings else []
     models = [row(*one) for one in model_settings()]
@@ -281,6 +284,7 @@ def configuration(b: Bench) -> Result:
 SEEDS = (0, 1, 2)
 
 
+@once()
 def ramps(b: Bench) -> dict[str, list[tuple[float, float]]]:
     """RMS of the state the feed-forward block reads and of its raw output in the first layer and in the last of a
     fresh model, per seed."""
@@ -291,7 +295,7 @@ def ramps(b: Bench) -> dict[str, list[tuple[float, float]]]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = build("fsn-nophase-1m", vocab_size=text.vocab_size)
-        with measure.evaluating(model), record(model, "phases", "layers.*") as points:
+        with losses.evaluating(model), record(model, "phases", "layers.*") as points:
             model(tokens)
         last = len(model.layers) - 1  # type: ignore[arg-type]
         before = (points["phases"], points[f"layers.{last - 1}.state"])
@@ -305,13 +309,13 @@ def ramps(b: Bench) -> dict[str, list[tuple[float, float]]]:
 
 def ramp(b: Bench, name: str, where: str) -> SeedSummary:
     """RMS in the ``first`` layer, in the ``last``, or the ``growth`` from one to the other."""
-    pairs = b.memo("ramp", lambda: ramps(b))[name]
+    pairs = ramps(b)[name]
     values = {
         "first": [x for x, _ in pairs],
         "last": [y for _, y in pairs],
         "growth": [y / x for x, y in pairs],
     }
-    return measure.seed_summary(values[where])
+    return seed_summary(values[where])
 
 
 @item("init-ramp", "The init ramp", "Section 2.4")
@@ -336,7 +340,7 @@ def init_ramp(b: Bench) -> Result:
     note = (
         "The paper's text gives a growth of 33 for the state the block reads; a note in its source has that number "
         "from the block's raw output. Both are measured here: fsn-nophase-1m, untrained, seeds "
-        f"{', '.join(map(str, SEEDS))}, {START_WINDOWS} windows of 255 tokens of {b.library.corpus_name('text')}."
+        f"{', '.join(map(str, SEEDS))}, {START_WINDOWS} windows of 255 tokens of {b.corpus_name('text')}."
     )
     return Result(rows=rows, notes=[note])
 
@@ -418,7 +422,7 @@ def bound_is_essential(b: Bench) -> Found:
     run = b.run(NO_BOUND)
     if diverged_at(run) is not None:
         return diverged_at(run) == 1, f"not finite in epoch {diverged_at(run)}"
-    loss, guessing = measure.valid_bits(run)[0], math.log2(measure.vocabulary_of(run) or 2)
+    loss, guessing = valid_bits(run)[0], math.log2(vocabulary_of(run) or 2)
     return loss > guessing, f"{loss:.2f} bits at epoch 1; guessing has {guessing:.2f}"
 
 

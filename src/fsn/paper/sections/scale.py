@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
-from ... import measure
-from ...measure import SeedSummary, TargetLoss, loss_at
+from ...measure import training
+from ...measure.bootstrap import SeedSummary, seed_summary
+from ...measure.metrics import diverged_at, pace_notes
+from ...measure.training import Crossing, TargetLoss, loss_at
 from ...train import Run
-from ..bench import Bench, NotRun
+from ..bench import Bench, NotRun, once
 from ..needs import CODE_FSN, CODE_TRANSFORMER, FSN, MEAN_FIELD, NO_HARMONICS, RUNGS, TRANSFORMER, Need
 from ..rows import (
     EFFICIENCY,
@@ -86,23 +88,19 @@ WALL_CLOCK_ROWS = {
 }
 
 
+@once()
 def rung_target(b: Bench, name: str, steady: bool = True) -> TargetLoss:
     """One rung of the ladder, measured on the seeds that are there. ``steady``: an epoch during which something else
     used the device counts as the run's median epoch."""
     fsn, transformer = RUNGS[name]
-
-    def target() -> TargetLoss:
-        ours = b.runs(fsn)
-        theirs = [run for run in b.runs(transformer) if measure.diverged_at(run) is None]
-        b.same_setting(ours, theirs)
-        return measure.time_to_target(ours, theirs, b.epoch(30), name, steady=steady)
-
-    return b.memo(("rung", name, steady), target)
+    ours, theirs = b.runs(fsn), [run for run in b.runs(transformer) if diverged_at(run) is None]
+    b.same_setting(ours, theirs)
+    return training.time_to_target(ours, theirs, b.epoch(30), name, steady=steady)
 
 
 def wall_clock_value(b: Bench, rung: str, column: str = "vs_mean", steady: bool = True) -> float:
     """A number of the wall-clock table; by default the median time to the target over the transformer's own."""
-    return float(measure.wallclock_table([rung_target(b, rung, steady)]).rows[0][column])
+    return float(training.wallclock_table([rung_target(b, rung, steady)]).rows[0][column])
 
 
 @item("wall-clock", "Wall-clock at the thirty-epoch target", "Table 2", *NEEDS)
@@ -126,11 +124,11 @@ def wall_clock(b: Bench) -> Result:
         for column, (title, path) in WALL_CLOCK_ROWS.items():
             if rung != "8M" or "range" not in path:  # one seed has no range
                 rows += grouped(rung, [row(rung, title, column, cite("wall_clock", rung, *path))])
-    runs = b.library.used(NEEDS)
+    runs = b.used(NEEDS)
     settings = sorted({f"{run.environment.get('device')}, {run.recipe.precision}" for run in runs})
     notes = ["The paper's times are those of an A100-class GPU in float32 without compilation."]
     notes += [f"Ours: {'; '.join(settings)}."] if settings else []
-    return Result(rows=rows, notes=notes + measure.pace_notes(runs))
+    return Result(rows=rows, notes=notes + pace_notes(runs))
 
 
 @item("wall-clock-figure", "Validation loss against wall-clock", "Figure 3", *NEEDS)
@@ -147,15 +145,15 @@ def wall_clock_figure(b: Bench) -> Result:
 
     rows = {name: row(name) for name in RUNGS}
     scales = [rung_target(b, name) for name, one in rows.items() if one.ours is not None]
-    result = Result(rows=list(rows.values()), notes=measure.pace_notes(b.library.used(NEEDS)))
+    result = Result(rows=list(rows.values()), notes=pace_notes(b.used(NEEDS)))
     if scales:
         caption = (
             "Validation loss against wall-clock. Faint lines are seeds, bold lines their means; the band "
             "spans the transformers' final losses, the circle marks where the mean FSN crosses their "
             "mean."
         )
-        draw, table = functools.partial(measure.draw_wallclock, scales), measure.wallclock_table(scales)
-        result.pictures.append(Picture("wall-clock", caption, draw, table))
+        table = training.wallclock_table(scales)
+        result.pictures.append(Picture("wall-clock", caption, lambda: training.draw_wallclock(scales), table))
     return result
 
 
@@ -165,9 +163,7 @@ COMPLETED = ("1M", "2M", "4M")
 """The rungs whose FSN runs finish their thirty epochs in the paper."""
 
 
-def at_crossings(
-    b: Bench, value: Callable[[measure.Crossing], float], names: Iterable[str] = RUNGS
-) -> list[float]:
+def at_crossings(b: Bench, value: Callable[[Crossing], float], names: Iterable[str] = RUNGS) -> list[float]:
     """A number of every FSN seed against its rung's mean transformer; those that never cross are left out."""
     found = [value(crossing) for name in names for crossing in rung_target(b, name).against_mean]
     return [x for x in found if math.isfinite(x)]
@@ -181,7 +177,7 @@ def at_the_crossing(b: Bench) -> Result:
         title: str,
         paper: Cited | float,
         pick: Callable[[list[float]], float],
-        value: Callable[[measure.Crossing], float],
+        value: Callable[[Crossing], float],
         names: Iterable[str] = RUNGS,
         form: str = ".2f",
         remark: str = "",
@@ -195,25 +191,22 @@ def at_the_crossing(b: Bench) -> Result:
         needs = [need for name in names for need in RUNGS[name]]
         return make_row(b, title, paper, needs, end, form, remark, timed=True)
 
-    def rate(crossing: measure.Crossing) -> float:
-        return 1000 * crossing.rate
-
     low, high = (cite("wall_clock", "final loss below target after crossing", end) for end in "01")
     stopped = "transformer, last five epochs, fastest rung: millibits per epoch"
     below_target = "final loss below the target after the crossing"
     speed = "FSN at the crossing, {} seed: millibits per epoch"
     about = ("paper: at most about one", "paper: between roughly one and nine")
     rows = [
-        row(stopped, 1, max, lambda c: 1000 * c.reference_rate, remark=about[0]),
-        row(speed.format("slowest"), 1, min, rate, remark=about[1]),
-        row(speed.format("fastest"), 9, max, rate),
+        row(stopped, 1, max, lambda c: c.reference_rate_mbit, remark=about[0]),
+        row(speed.format("slowest"), 1, min, lambda c: c.rate_mbit, remark=about[1]),
+        row(speed.format("fastest"), 9, max, lambda c: c.rate_mbit),
         row(f"{below_target}, least", low, min, lambda c: c.gain_after, COMPLETED, ".4f"),
         row(f"{below_target}, most", high, max, lambda c: c.gain_after, COMPLETED, ".4f"),
     ]
-    result = Result(rows=rows, notes=measure.pace_notes(b.library.used(NEEDS)))
+    result = Result(rows=rows, notes=pace_notes(b.used(NEEDS)))
     for name in (name for name, pair in RUNGS.items() if all(b.by_seed(need) for need in pair)):
         try:
-            table = measure.crossing_table(rung_target(b, name).against_mean)
+            table = training.crossing_table(rung_target(b, name).against_mean)
             result.tables.append((f"{name}, every seed", table))
         except NotRun as reason:
             result.notes.append(f"{name}: {reason}")
@@ -225,15 +218,12 @@ def at_the_crossing(b: Bench) -> Result:
 CODE_PAIRS: tuple[Pair, ...] = tuple((CODE_FSN.seed(seed), CODE_TRANSFORMER.seed(seed)) for seed in (0, 2))
 
 
+@once()
 def paired(b: Bench, pair: Pair) -> TargetLoss:
     """One FSN run against one transformer run."""
-
-    def target() -> TargetLoss:
-        ours, theirs = (b.run(need) for need in pair)
-        b.same_setting([ours], [theirs])
-        return measure.time_to_target([ours], [theirs], b.epoch(30), steady=True)
-
-    return b.memo(("paired", pair), target)
+    ours, theirs = (b.run(need) for need in pair)
+    b.same_setting([ours], [theirs])
+    return training.time_to_target([ours], [theirs], b.epoch(30), steady=True)
 
 
 def ratio(b: Bench, pair: Pair) -> float:
@@ -264,7 +254,7 @@ def code_wall_clock(b: Bench) -> Result:
         row(LONG, long, "code/seq512"),
         make_row(b, title, paper, LONG, lambda *_: paired(b, LONG).slowdown, ".2f", timed=True),
     ]
-    return Result(rows=rows, notes=measure.pace_notes(b.library.used(code_wall_clock.needs)))
+    return Result(rows=rows, notes=pace_notes(b.used(code_wall_clock.needs)))
 
 
 # -- Appendix B: efficiency --------------------------------------------------------------------------------
@@ -293,9 +283,7 @@ AS_VALIDATED = "as its validation runs: the FSN through its kernels, the transfo
 
 def speed(runs: list[Run], quantity: str = "train_tokens_per_s", unit: float = 1.0) -> SeedSummary:
     """Mean over seeds of a run's mean over epochs."""
-    return measure.seed_summary(
-        [measure.measure_efficiency(run, steady=True)[quantity] / unit for run in runs]
-    )
+    return seed_summary([training.measure_efficiency(run, steady=True)[quantity] / unit for run in runs])
 
 
 def slowdown(ours: list[Run], theirs: list[Run]) -> float:
@@ -311,9 +299,9 @@ def share_of_step(full: list[Run], without: list[Run]) -> float:
 def efficiency(b: Bench) -> Result:
     """Training throughput as the mean of per-epoch values, evaluation throughput, memory, the kernel's share."""
 
-    def row(title: str, path: tuple[str, ...], need: Need, form: str, remark: str = "", **how: object) -> Row:
-        value = functools.partial(speed, **how)  # type: ignore[arg-type]
-        return make_row(b, title, cite(EFFICIENCY, *path), [need], value, form, remark)
+    def row(title: str, path: tuple[str, ...], need: Need, form: str, remark: str = "", **how: Any) -> Row:
+        paper = cite(EFFICIENCY, *path)
+        return make_row(b, title, paper, [need], lambda runs: speed(runs, **how), form, remark)
 
     training = [row(title, (key,), need, ".0f", unit=1e3) for title, key, need in TRAINING]
     others = []
@@ -334,7 +322,7 @@ def efficiency(b: Bench) -> Result:
     )
     both = [FSN_1M, NO_HARMONICS]
     others.append(make_row(b, title, paper, both, share_of_step, ".1f", timed=True))
-    used = b.library.used(efficiency.needs)
+    used = b.used(efficiency.needs)
     settings = sorted({str(run.environment.get("device")) for run in used})
     notes = [
         "The paper: one A100-class GPU, float32, eager. What its appendix calls no-phase here is the FSN "
@@ -343,7 +331,7 @@ def efficiency(b: Bench) -> Result:
     if settings:
         notes.append(f"Ours: {'; '.join(settings)}; on a CPU the memory is that of the whole process.")
     rows = grouped("Training, thousand tokens/s", training) + grouped("Others", others)
-    return Result(rows=rows, notes=notes + measure.pace_notes(used))
+    return Result(rows=rows, notes=notes + pace_notes(used))
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -378,7 +366,7 @@ def lowest_is_hardest(b: Bench) -> Found:
 
 
 def still_improving(b: Bench) -> Found:
-    found = at_crossings(b, lambda c: 1000 * c.rate)
+    found = at_crossings(b, lambda c: c.rate_mbit)
     if not found:
         return False, "no FSN seed reaches the transformer's final loss"
     return min(found) >= 0.5 and max(found) <= 12, f"{min(found):.2f} to {max(found):.2f} millibits"
@@ -478,7 +466,7 @@ CLAIMS = (
           NEEDS, lambda b: wall_clocks(b, RUNGS, lambda r: min(r[:3]) > 1 > r[3], "vs_lowest"), speed=True),
     Claim("transformer-has-stopped", "Section 4.6",
           "Over its last five epochs the transformer gains at most about one millibit per epoch at every rung.",
-          NEEDS, lambda b: listing(at_crossings(b, lambda c: 1000 * c.reference_rate), lambda r: max(r) <= 1.5, ".2f",
+          NEEDS, lambda b: listing(at_crossings(b, lambda c: c.reference_rate_mbit), lambda r: max(r) <= 1.5, ".2f",
                                    "{} millibits (here: at most 1.5)")),
     Claim("fsn-still-improving", "Section 4.6",
           "At the crossing the FSN still improves by roughly one to nine millibits per epoch (here: 0.5 to 12).",

@@ -181,22 +181,19 @@ def steady_seconds(run: Run) -> list[float]:
     return [float(end) for end in np.cumsum(seconds)]
 
 
-def pace_note(run: Run) -> str | None:
-    """One sentence on a run's held-up epochs, if it has any."""
-    slow = held_up(run)
-    if not slow:
-        return None
-    which = f"epoch {slow[0]}" if len(slow) == 1 else f"epochs {_ranges(slow)}"
-    return (
-        f"{run.name}: {which} took over {1 / SLOW:.2f} times its median epoch ({median_epoch(run):,.1f} s), "
-        "as when something else uses the device; in times and speeds here the median stands for "
-        f"{'it' if len(slow) == 1 else 'them'}."
-    )
-
-
 def pace_notes(runs: Iterable[Run]) -> list[str]:
-    """Those sentences, for the runs that need one."""
-    return [note for note in map(pace_note, runs) if note]
+    """One sentence for each run with held-up epochs."""
+    notes = []
+    for run in runs:
+        slow = held_up(run)
+        if slow:
+            which = f"epoch {slow[0]}" if len(slow) == 1 else f"epochs {_ranges(slow)}"
+            notes.append(
+                f"{run.name}: {which} took over {1 / SLOW:.2f} times its median epoch ({median_epoch(run):,.1f} s), "
+                "as when something else uses the device; in times and speeds here the median stands for "
+                f"{'it' if len(slow) == 1 else 'them'}."
+            )
+    return notes
 
 
 def _ranges(numbers: list[int]) -> str:

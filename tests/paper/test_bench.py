@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from fsn.paper import needs
-from fsn.paper.needs import Library, Need, epochs_of, sweep_text
+from fsn.paper.bench import Bench, sweep_text
+from fsn.paper.needs import Need, epochs_of
 from fsn.paper.sections import item_named, needs_of
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
@@ -20,8 +21,8 @@ FSN = Need("fsn", (0,), epochs=2)
 
 def test_found_by_config_not_by_name(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], name="whatever")
-    library = Library.open([tmp_path])
-    run = library.reached(FSN, 0)
+    bench = Bench.open([tmp_path])
+    run = bench.reached(FSN, 0)
     assert run is not None and run.name == "whatever"
     for other in (
         Need("fsn-nophase", epochs=2),
@@ -31,30 +32,30 @@ def test_found_by_config_not_by_name(tmp_path: Path) -> None:
         Need("fsn", epochs=2, length=512),
         Need("fsn", epochs=2, overrides=(("feedforward", "none"),)),
     ):
-        assert library.find(other, 0) is None, other
-    assert library.find(FSN, 1) is None
+        assert bench.find(other, 0) is None, other
+    assert bench.find(FSN, 1) is None
 
 
 @pytest.mark.parametrize("field", [{"lr": 2e-3}, {"batch_size": 32}, {"train_stride": 32}, {"clip": 0.5}])
 def test_another_recipe_is_another_experiment(tmp_path: Path, field: dict[str, float]) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], recipe=field)
-    assert Library.open([tmp_path]).find(FSN, 0) is None
+    assert Bench.open([tmp_path]).find(FSN, 0) is None
 
 
 def test_precision_and_engine_may_differ(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], recipe={"precision": "fp32", "engine": "eager", "log_steps": 7})
-    assert Library.open([tmp_path]).reached(FSN, 0) is not None
+    assert Bench.open([tmp_path]).reached(FSN, 0) is not None
 
 
 def test_a_longer_run_serves_unless_its_weights_are_of_a_later_epoch(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, falling(1.6, 0.2, 12))
     write_run(tmp_path, needs.LEAN, falling(1.6, 0.2, 12), name="lean-12")
-    library = Library.open([tmp_path])
-    assert library.reached(FSN, 0) is not None and library.reached(needs.LEAN, 0) is not None
-    assert library.reached(FSN.after(30), 0) is None
-    assert library.reached(needs.LEAN.best, 0) is None, "its best weights are not those of eleven epochs"
+    bench = Bench.open([tmp_path])
+    assert bench.reached(FSN, 0) is not None and bench.reached(needs.LEAN, 0) is not None
+    assert bench.reached(FSN.after(30), 0) is None
+    assert bench.reached(needs.LEAN.best, 0) is None, "its best weights are not those of eleven epochs"
     write_run(tmp_path, needs.LEAN, [*falling(1.6, 0.2, 11), 1.7], name="lean-worse-in-the-end")
-    found = Library.open([tmp_path]).reached(needs.LEAN.best, 0)
+    found = Bench.open([tmp_path]).reached(needs.LEAN.best, 0)
     assert found is not None and found.name == "lean-worse-in-the-end"
 
 
@@ -94,15 +95,15 @@ def test_a_run_that_went_on_changes_no_row_of_thirty_epochs(tmp_path: Path) -> N
 def test_the_furthest_run_of_a_seed_is_taken(tmp_path: Path) -> None:
     write_run(tmp_path, FSN, [1.8, 1.7], name="short")
     write_run(tmp_path / "deep" / "er", FSN, [1.8, 1.7, 1.6], name="long")
-    library = Library.open([tmp_path])
-    run = library.find(FSN, 0)
+    bench = Bench.open([tmp_path])
+    run = bench.find(FSN, 0)
     assert run is not None and run.name == "long" and epochs_of(run) == 3
-    assert [r.name for r in library.matching(FSN, 0)] == ["long", "short"]
+    assert [r.name for r in bench.matching(FSN, 0)] == ["long", "short"]
 
 
 def test_a_run_that_diverged_counts_as_run(tmp_path: Path) -> None:
     write_run(tmp_path, needs.MEAN_FIELD, [1.8, 1.7, None])
-    assert Library.open([tmp_path]).reached(needs.MEAN_FIELD, 0) is not None
+    assert Bench.open([tmp_path]).reached(needs.MEAN_FIELD, 0) is not None
 
 
 def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -119,9 +120,9 @@ def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
     (cut / "metrics.jsonl").write_text(text[:-20])
     lines = (holes / "metrics.jsonl").read_text().splitlines(keepends=True)
     (holes / "metrics.jsonl").write_text(lines[0] + lines[2])
-    library = Library.open([tmp_path])
-    assert [run.name for run in library.runs] == [good.name]
-    said = {name: [s for s in library.refused if name in s] for name in ("old", "cut", "holes", "windmills")}
+    bench = Bench.open([tmp_path])
+    assert [run.name for run in bench.found] == [good.name]
+    said = {name: [s for s in bench.refused if name in s] for name in ("old", "cut", "holes", "windmills")}
     assert all(len(sentences) == 1 and "\n" not in sentences[0] for sentences in said.values()), said
     assert "format 7" in said["old"][0] and "middle of a line" in said["cut"][0]
 
@@ -131,30 +132,30 @@ def test_one_text_in_each_role(tmp_path: Path) -> None:
     write_run(tmp_path, code, [1.3], corpus="pypi-python", name="a")
     write_run(tmp_path, code, [1.3], corpus="pypi-python", seed=1, name="b")
     write_run(tmp_path, code, [1.3], corpus="codeparrot", seed=2, name="c")
-    library = Library.open([tmp_path])
-    assert library.corpus_name("code") == "pypi-python"
-    assert library.corpus_said("code") == "pypi-python in place of codeparrot"
-    assert any("pypi-python" in note and "codeparrot" in note for note in library.notes)
-    assert len(library.refused) == 1 and "another text" in library.refused[0]
-    assert library.reached(code, 2) is None and library.reached(code, 1) is not None
+    bench = Bench.open([tmp_path])
+    assert bench.corpus_name("code") == "pypi-python"
+    assert bench.corpus_said("code") == "pypi-python in place of codeparrot"
+    assert any("pypi-python" in note and "codeparrot" in note for note in bench.notes)
+    assert len(bench.refused) == 1 and "another text" in bench.refused[0]
+    assert bench.reached(code, 2) is None and bench.reached(code, 1) is not None
 
 
 def test_the_papers_own_corpus_wins_a_tie(tmp_path: Path) -> None:
     code = needs.CODE_FSN.after(1)
     write_run(tmp_path, code, [1.3], corpus="pypi-python", name="a")
     write_run(tmp_path, code, [1.3], corpus="codeparrot", name="b")
-    assert Library.open([tmp_path]).corpus_name("code") == "codeparrot"
+    assert Bench.open([tmp_path]).corpus_name("code") == "codeparrot"
 
 
 def test_the_code_corpus_can_be_named(tmp_path: Path) -> None:
     code = needs.CODE_FSN.after(1)
     write_run(tmp_path, code, [1.3], corpus="codeparrot", name="a")
-    library = Library.open([tmp_path], prefer={"code": "pypi-python"})
-    assert library.corpus_name("code") == "pypi-python" and library.stands_in("code")
-    assert not library.runs and len(library.refused) == 1
+    bench = Bench.open([tmp_path], prefer={"code": "pypi-python"})
+    assert bench.corpus_name("code") == "pypi-python" and bench.stands_in("code")
+    assert not bench.found and len(bench.refused) == 1
     write_run(tmp_path, code, [1.3], corpus="pypi-python", name="b")
-    assert [run.name for run in Library.open([tmp_path], prefer={"code": "pypi-python"}).runs] == ["b"]
-    assert [run.name for run in Library.open([tmp_path], prefer={"code": "codeparrot"}).runs] == ["a"]
+    assert [run.name for run in Bench.open([tmp_path], prefer={"code": "pypi-python"}).found] == ["b"]
+    assert [run.name for run in Bench.open([tmp_path], prefer={"code": "codeparrot"}).found] == ["a"]
 
 
 def test_standing_counts_each_run_once(tmp_path: Path) -> None:
