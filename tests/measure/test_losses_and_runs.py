@@ -14,8 +14,8 @@ import yaml
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
 from fsn.measure import copy_depth, losses
-from fsn.measure.metrics import check_comparable, load_runs, vocabulary_of
-from fsn.train import Recipe, Run, train
+from fsn.measure.metrics import check_comparable, check_metrics, vocabulary_of
+from fsn.train import Recipe, Run, load_run, train
 from tests.measure.example_runs import made_up_run
 from tests.small import small
 
@@ -106,6 +106,14 @@ def test_a_run_is_measured_on_its_own_corpus(trained, tmp_path: Path) -> None:
     bare = Run(tmp_path / "bare", run.config, run.metrics)
     with pytest.raises(UserError, match=r"best\.safetensors"):
         losses.run_losses(bare, corpus, battery)
+
+
+def load_runs(folders: list[Path]) -> list[Run]:
+    runs = [load_run(folder) for folder in folders]
+    for run in runs:
+        check_metrics(run)
+    check_comparable(runs)
+    return runs
 
 
 def write_run(folder: Path, metrics: str, **changes: object) -> Path:

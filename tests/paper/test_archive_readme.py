@@ -26,7 +26,6 @@ from fsn.paper.writing import (
     NOTHING,
     fill,
     groups,
-    markdown_table,
     results_block,
     write_readme,
 )
@@ -330,7 +329,7 @@ def test_the_reproduction_page_is_up_to_date() -> None:
         for _, rows in groups(item.compute(bench).rows):
             known = [row for row in rows if row.ours is not None]
             again = "run: fsn reproduce --all --where results"
-            assert not known or markdown_table(table_of(SHOWN, [row.cells for row in known])) in page, (
+            assert not known or table_of(SHOWN, [row.cells for row in known]).to_markdown() in page, (
                 f"{item.title}: {again}"
             )
     shown = set(re.findall(r"\]\((reproduction/[^)]+)\)", page))

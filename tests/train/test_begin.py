@@ -224,7 +224,7 @@ def test_it_is_no_run_of_the_paper(tmp_path: Path) -> None:
     )
     assert Bench.open([tmp_path / "runs"], TINY).find(need, 0) is not None
     tuned = Bench.open([tmp_path / "tuned"], TINY)
-    assert tuned.find(need, 0) is None and not tuned.runs, "nor has it a say in anything else"
+    assert tuned.find(need, 0) is None and not tuned.found, "nor has it a say in anything else"
     second = tmp_path / "tuned" / "second"
     assert not add_measurements(second, second, TINY, "cpu", tmp_path / "cache")
 

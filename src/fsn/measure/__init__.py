@@ -21,13 +21,13 @@ from .finding import Finding, Subject, inspect_run
 from .lesions import without_field
 from .looks import Looks, look
 from .losses import battery_losses, evaluating, token_losses
-from .metrics import finished_epochs, load_runs, pace_notes
+from .metrics import finished_epochs, pace_notes
 from .tables import Table
 from .training import curve_of, time_to_target
 
 __all__ = [
     "BINS", "Battery", "Finding", "Looks", "Subject", "Table", "battery", "battery_losses", "bin_name",
     "coupling_data", "curve_of", "evaluating", "finished_epochs", "inspect_run", "label", "label_corpus",
-    "load_runs", "look", "margin_table", "pace_notes", "read_kernel", "time_to_target", "token_losses",
+    "look", "margin_table", "pace_notes", "read_kernel", "time_to_target", "token_losses",
     "without_field",
 ]  # fmt: skip

@@ -152,11 +152,6 @@ def _number(value: torch.Tensor | float | None) -> float:
     return float(value.detach().double().item() if isinstance(value, torch.Tensor) else value)
 
 
-def _complex(pairs: torch.Tensor) -> NDArray[np.complex128]:
-    array = pairs.detach().cpu().double().numpy()
-    return np.asarray(array[..., 0] + 1j * array[..., 1], dtype=np.complex128)
-
-
 def kernels_of(model: nn.Module) -> list[CouplingKernel]:
     """The coupling kernels of an oscillator model, first layer first."""
     layers = getattr(model, "layers", None)
@@ -171,7 +166,8 @@ def read_kernel(model: nn.Module, label: str = "") -> KernelReading:
     """Coefficients, α, τ and readout scale of an oscillator model."""
     parts = [kernel.coefficients() for kernel in kernels_of(model)]
     layers: Any = model.layers
-    weights = np.stack([np.stack([_complex(part[name]) for part in parts]) for name in ("w0", "w1")])
+    pairs = torch.stack([torch.stack([part[name] for part in parts]) for name in ("w0", "w1")])
+    weights = torch.view_as_complex(pairs.detach().cpu().double()).numpy()
 
     def alphas(bound: str) -> Array:
         return np.array([_number(getattr(getattr(layer, bound, None), "alpha", None)) for layer in layers])

@@ -7,7 +7,6 @@ about the model. An epoch that took clearly longer than the run's median epoch i
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,25 +14,12 @@ import numpy as np
 
 from ..data import Corpus
 from ..errors import UserError
-from ..train.run import Run, load_run
-
-
-def load_runs(folders: Sequence[str | os.PathLike[str]], comparable: bool = True) -> list[Run]:
-    """Read run folders whole or not at all, and make sure they may be compared (one corpus, one vocabulary).
-
-    Beyond what :func:`fsn.train.load_run` checks, metrics that were cut off or have holes are refused: a
-    table made from part of a run would look like one made from all of it.
-    """
-    runs = [load_run(folder) for folder in folders]
-    for run in runs:
-        check_metrics(run)
-    if comparable:
-        check_comparable(runs)
-    return runs
+from ..train.run import Run
 
 
 def check_metrics(run: Run) -> None:
-    """Stop if a run's metrics.jsonl is missing, ends in the middle of a line, or skips an epoch."""
+    """Stop if a run's metrics.jsonl is missing, ends in the middle of a line, or skips an epoch: a table made from part
+    of a run would look like one made from all of it."""
     file = run.folder / "metrics.jsonl"
     try:
         raw = file.read_bytes()
@@ -81,7 +67,7 @@ def vocabulary_of(run: Run) -> int | None:
     return (run.config.get("model") or {}).get("vocab_size")
 
 
-def check_comparable(runs: Sequence[Run], windows: bool = True) -> None:
+def check_comparable(runs: Sequence[Run]) -> None:
     """Stop a comparison of runs on different corpora, vocabularies or window lengths with one sentence."""
     if not runs:
         raise UserError("There is no run to measure; give at least one run folder.")
@@ -102,7 +88,7 @@ def check_comparable(runs: Sequence[Run], windows: bool = True) -> None:
                 "two versions of one); compare runs trained on one corpus."
             )
         lengths = [(r.config.get("recipe") or {}).get("length") for r in (first, run)]
-        if windows and lengths[0] != lengths[1]:
+        if lengths[0] != lengths[1]:
             raise UserError(
                 f"{names} use windows of {lengths[0]} and {lengths[1]} tokens, so their losses cannot be "
                 "compared; compare runs of one window length."

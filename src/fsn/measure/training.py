@@ -131,13 +131,9 @@ class Curve:
     seconds: Array
     loss: Array
 
-    def crossing(self, target: float) -> int | None:
-        """The first epoch (from 1) that ends at or below ``target``, or ``None``."""
-        return first_at(self.loss, target)
-
     def time_to(self, target: float, interpolate: bool = False) -> float:
         """Seconds until ``target`` is reached; infinite if it never is."""
-        epoch = self.crossing(target)
+        epoch = first_at(self.loss, target)
         if epoch is None:
             return math.inf
         i = epoch - 1
@@ -214,7 +210,7 @@ class TargetLoss:
 
 def _cross(curve: Curve, reference: Curve, budget: int) -> Crossing:
     target = float(reference.loss[budget - 1])
-    epoch = curve.crossing(target)
+    epoch = first_at(curve.loss, target)
     back = max(0, budget - 1 - FINAL_EPOCHS)
     steps = budget - 1 - back
     return Crossing(
@@ -447,9 +443,9 @@ def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
                 axes.plot(mean.seconds / unit, mean.loss, color=shade, linewidth=1.9, label=name)
             mean = mean_curve(scale.curves)
             target = float(targets.mean())
-            if mean.crossing(target) is not None:
+            if first_at(mean.loss, target) is not None:
                 x = mean.time_to(target, interpolate=True) / unit
-                y = target if mean.crossing(target) != 1 else mean.loss[0]
+                y = target if first_at(mean.loss, target) != 1 else mean.loss[0]
                 ring = {"markerfacecolor": "none", "markeredgecolor": CYCLE[1], "markeredgewidth": 1.3}
                 axes.plot(x, y, marker="o", markersize=6.5, zorder=5, **ring)
             axes.set_title(f"{scale.label}  ({len(scale.curves)} × {len(scale.references)} seeds)".strip())

@@ -26,7 +26,7 @@ from pathlib import Path
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
 from ..measure.losses import FILE, store_losses, weights_hash
-from ..measure.metrics import load_runs
+from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
 from ..train.run import same_but_seed
@@ -60,7 +60,8 @@ def archive_run(
         raise UserError(
             f"--name {name!r} is no plain name; give one without slashes, as of a folder in {results}"
         )
-    run = load_runs([folder], comparable=False)[0]
+    run = load_run(folder)
+    check_metrics(run)
     if not run.epochs and not run.warnings:
         raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
     target = results / (run.folder.resolve().name if name is None else name)

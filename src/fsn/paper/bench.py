@@ -130,7 +130,7 @@ def store_measurements(folder: Path, weights: str, found: Mapping[str, Any]) -> 
     write_text_atomic(folder / MEASURED, json.dumps({"weights": weights, **plain}, indent=1) + "\n")
 
 
-def stored_measurement(run: Run, name: str, kind: type[Measured]) -> Measured | None:
+def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
     """What was measured on a run's best weights, if it was kept and belongs to them."""
     try:
         kept = json.loads((run.folder / MEASURED).read_text(encoding="utf-8"))
@@ -197,9 +197,9 @@ def once(
                     bench._made[key] = (make(bench, *args, **named), None)
                 except UserError as error:
                     bench._made[key] = (None, error)
-            value, error = bench._made[key]
-            if error is not None:
-                raise error
+            value, failed = bench._made[key]
+            if failed is not None:
+                raise failed
             found: T = value
             return found
 

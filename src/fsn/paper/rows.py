@@ -216,7 +216,8 @@ def make_row(
     found, more = found if isinstance(found, tuple) else (found, "")
     spread = None
     if isinstance(found, SeedSummary):
-        found, spread = found.mean, found.std if found.count > 1 else None
+        spread = found.std if found.count > 1 else None
+        found = found.mean
     text = bench.stand_in({need.role for need in needs})
     state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
     remark = joined(
@@ -378,8 +379,6 @@ def listing(
     return bool(true(found)), words.format(listed(found, form))
 
 
-def below(
-    ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits, word: str = "against"
-) -> Found:
+def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits) -> Found:
     """Whether one number is below another, and both."""
-    return ours < theirs, f"{form(ours)} {word} {form(theirs)}{where}"
+    return ours < theirs, f"{form(ours)} against {form(theirs)}{where}"

@@ -133,11 +133,6 @@ def groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 # -- Markdown ----------------------------------------------------------------------------------------------
 
 
-def markdown_table(table: Table) -> str:
-    """A table whose line breaks cannot break the table."""
-    return table.to_markdown().replace("\r", " ")
-
-
 def item_markdown(item: Item, result: Result, pictures: str) -> str:
     """One item as Markdown; ``pictures`` is the folder its figures are in, as a link.
 
@@ -148,14 +143,14 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
         known = [row for row in rows if row.state != MISSING]
         if known:
             lines += [f"**{group}**", ""] if group else []
-            lines += [markdown_table(table_of(SHOWN, [row.cells for row in known]))]
+            lines += [table_of(SHOWN, [row.cells for row in known]).to_markdown()]
     absent = sum(row.state == MISSING for row in result.rows)
     if absent:
         lines += [f"{absent} of {len(result.rows)} rows wait for runs.", ""]
     for picture in result.pictures:
         lines += [f"![{picture.caption}]({pictures}/{picture.name}.svg)", "", f"*{picture.caption}*", ""]
     for title, table in result.tables:
-        lines += [f"<details><summary>{title}</summary>", "", markdown_table(table), "</details>", ""]
+        lines += [f"<details><summary>{title}</summary>", "", table.to_markdown(), "</details>", ""]
     lines += [f"{note}\n" for note in result.notes]
     return "\n".join(lines)
 
@@ -176,7 +171,7 @@ def claims_markdown(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper
 
     def table(some: Sequence[tuple[Claim, Verdict]]) -> str:
         lines = [(c.where, claim_words(c), f"**{v.state}**", v.evidence) for c, v in some]
-        return markdown_table(table_of(columns, lines))
+        return table_of(columns, lines).to_markdown()
 
     known = [(claim, verdict) for claim, verdict in judged if verdict.state != NOT_RUN]
     rest = [(claim, verdict) for claim, verdict in judged if verdict.state == NOT_RUN]
@@ -234,7 +229,7 @@ def end_markdown(report: Report) -> str:
         words = missing.split("; ")
         lines += ["## Missing runs", "", MISSING_RUNS, "", *(f"- {one}" for one in words), ""]
     if runs := bench.used(needs):
-        lines += ["## Runs used", "", markdown_table(runs_table(runs))]
+        lines += ["## Runs used", "", runs_table(runs).to_markdown()]
     if bench.refused:
         lines += ["## Runs left out", "", *(f"- {reason}" for reason in bench.refused), ""]
     return "\n".join(lines)

@@ -34,7 +34,6 @@ from ..rows import (
     Picture,
     Result,
     Row,
-    below,
     cite,
     grouped,
     item,
@@ -412,6 +411,11 @@ def base_peak_five_times(b: Bench) -> Found:
     return peak > 5 * other, f"{signed(peak)} against at most {signed(other)} elsewhere"
 
 
+def base_returns(b: Bench) -> Found:
+    peak, last = means(b, "Base layer", [PEAK, LAST])
+    return last < peak, f"{signed(last)} after {signed(peak)}"
+
+
 def base_spikes(b: Bench) -> Found:
     margin = b.curve("Base layer").margin
     spikes = [d for d in SPIKES if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
@@ -547,7 +551,7 @@ CLAIMS = (
           BASE, base_peak_five_times, early=30),
     Claim("base-returns-at-24-32", "Section 4.3",
           "On the deepest bin the base layer's deficit is smaller again than on the bin before.",
-          BASE, lambda b: below(*means(b, "Base layer", [LAST, PEAK]), "", signed, "after"), early=30),
+          BASE, base_returns, early=30),
     Claim("base-spikes", "Section 4.3 and Appendix C",
           "The deficit stands in spikes at depths 17, 19 and 22: each is above both neighbouring depths.",
           BASE, base_spikes, early=30),

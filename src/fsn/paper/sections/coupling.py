@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -187,7 +187,7 @@ def mean_real(b: Bench) -> np.ndarray:
     return np.asarray(b.reading(b.run(CONVERGED)).mean_real[PRESENT])
 
 
-def by_layer(values: np.ndarray, true: Callable[[np.ndarray], Any], words: str = "by layer {}") -> Found:
+def by_layer(values: Iterable[float], true: Callable[[np.ndarray], Any], words: str = "by layer {}") -> Found:
     """Whether something is true of numbers by layer, and the numbers."""
     return listing(values, lambda found: true(np.asarray(found)), ".3f", words)
 

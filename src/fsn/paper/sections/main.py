@@ -293,10 +293,13 @@ def first_epoch_rows(b: Bench, need: Need, key: str) -> list[Row]:
     healthy = [cite("early", f"{key} healthy seeds @1", end) for end in "01"]
     papers = [*sorted(healthy, key=lambda one: one.value), cite("early", f"{key} plateau seed @1")]
 
-    def row(title: str, paper: Cited, pick: Callable[[list[float]], float], *how: str) -> Row:
-        return make_row(
-            b, f"epoch 1, {title}", paper, [need], lambda runs: pick(first_losses(runs)), *how, whole=True
-        )
+    def row(
+        title: str, paper: Cited, pick: Callable[[list[float]], float], form: str = ".4f", remark: str = ""
+    ) -> Row:
+        def found(runs: list[Run]) -> float:
+            return pick(first_losses(runs))
+
+        return make_row(b, f"epoch 1, {title}", paper, [need], found, form, remark, whole=True)
 
     rows = [
         row("lowest seed", papers[0], lambda losses: losses[0]),
