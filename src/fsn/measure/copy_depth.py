@@ -180,20 +180,6 @@ def label_corpus(
 # -- the battery: which targets ------------------------------------------------------------------------------
 
 
-def enriched_windows(
-    depth: NDArray[np.integer], count: int = ENRICHED_WINDOWS, after: int = STANDARD_WINDOWS, deep: int = DEEP
-) -> NDArray[np.int64]:
-    """The windows behind the standard slice with the most deep targets, in the order of the text.
-
-    The paper says only that its 192 windows were "selected in advance for high deep-copy density". Here
-    they are the ``count`` windows after the first ``after`` with the most targets of depth ≥ ``deep``; ties
-    go to the earlier window. On enwik8 this gives 6,875 and 13,325 targets in the two deep bins where the
-    paper has 6,656 and 12,626.
-    """
-    density = (depth[after:] >= deep).sum(axis=1)
-    return np.sort(after + np.argsort(-density, kind="stable")[:count]).astype(np.int64)
-
-
 @dataclass(frozen=True)
 class Battery:
     """The targets every model is measured on: two slices of windows and the labels of their targets.
@@ -211,25 +197,17 @@ class Battery:
     end: int | None = None
     """The token in front of each document, where a model keeps documents apart."""
 
-    def rows(self, slices: str) -> NDArray[np.bool_]:
-        """Which windows belong to ``"standard"``, ``"enriched"`` or ``"both"``."""
-        if slices not in ("standard", "enriched", "both"):
-            raise UserError(f"There is no slice {slices!r}; choose standard, enriched or both.")
-        return {
-            "standard": ~self.enriched,
-            "enriched": self.enriched,
-            "both": np.ones_like(self.enriched),
-        }[slices]
-
     def mask(self, edges: tuple[int, int], slices: str = "paper") -> NDArray[np.bool_]:
-        """The targets (n, T−1) of a depth bin, both edges included.
+        """The targets (n, T−1) of a depth bin, both edges included, of the ``standard`` or ``enriched`` slice or ``both``.
 
         ``"paper"`` takes shallow bins from the standard slice and bins from depth 16 on from both slices.
         """
         if slices == "paper":
             slices = "both" if edges[0] >= 16 else "standard"
-        inside = (self.depth >= edges[0]) & (self.depth <= edges[1])
-        return inside & self.rows(slices)[:, None]
+        rows = {"standard": ~self.enriched, "enriched": self.enriched, "both": np.ones_like(self.enriched)}
+        if slices not in rows:
+            raise UserError(f"There is no slice {slices!r}; choose standard, enriched or both.")
+        return (self.depth >= edges[0]) & (self.depth <= edges[1]) & rows[slices][:, None]
 
     def sample(self, standard: int = 128, enriched: int = 96) -> Battery:
         """A smaller battery: so many windows of each slice, evenly spread over it."""
@@ -247,10 +225,17 @@ class Battery:
 
 
 def battery(labels: CopyDepth, standard: int = STANDARD_WINDOWS, enriched: int = ENRICHED_WINDOWS) -> Battery:
-    """The standard slice (the first ``standard`` windows) and the enriched slice of a labelled split."""
+    """The standard slice (the first ``standard`` windows) and the enriched slice of a labelled split.
+
+    The paper says only that its 192 enriched windows were "selected in advance for high deep-copy density". Here
+    they are those behind the standard slice with the most deep targets, in the order of the text; ties go to the
+    earlier window. On enwik8 this gives 6,875 and 13,325 targets in the two deep bins where the paper has 6,656 and
+    12,626.
+    """
     depth = labels.depth
     first = np.arange(min(standard, len(depth)), dtype=np.int64)
-    extra = enriched_windows(depth, enriched, after=len(first))
+    density = (depth[len(first) :] >= DEEP).sum(axis=1)
+    extra = np.sort(len(first) + np.argsort(-density, kind="stable")[:enriched]).astype(np.int64)
     chosen = np.concatenate([first, extra])
     flags = np.arange(len(chosen)) >= len(first)
     return Battery(chosen, flags, depth[chosen], labels.distance[chosen], labels.length, labels.stride)

@@ -257,19 +257,15 @@ def coupling_data(readings: Sequence[KernelReading], coordinates: bool = False) 
 # -- figures -------------------------------------------------------------------------------------------------
 
 
-def _phase_axis(axes: Axes) -> None:
-    axes.set_xticks([-np.pi, -np.pi / 2, 0, np.pi / 2, np.pi], ["−π", "−π/2", "0", "π/2", "π"])
-    axes.set_xlim(-np.pi, np.pi)
-    axes.set_xlabel("phase difference Δ")
-
-
 def _functions(axes: Axes, reading: KernelReading, field: int) -> None:
     delta = np.linspace(-np.pi, np.pi, 361)
     zero_line(axes)
     axes.plot(delta, np.sin(delta), color=TONE["rule"], linestyle=(0, (4, 3)), linewidth=1.2, label="sin Δ")
     for layer, values in enumerate(reading.functions(delta)[field]):
         axes.plot(delta, values, color=LAYERS[layer % len(LAYERS)], label=f"layer {layer + 1}")
-    _phase_axis(axes)
+    axes.set_xticks([-np.pi, -np.pi / 2, 0, np.pi / 2, np.pi], ["−π", "−π/2", "0", "π/2", "π"])
+    axes.set_xlim(-np.pi, np.pi)
+    axes.set_xlabel("phase difference Δ")
     axes.set_title(f"{FIELDS[field]} field")
 
 

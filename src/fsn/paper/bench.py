@@ -359,10 +359,6 @@ class Bench:
                 standing.missing.append(need)
         return standing
 
-    def from_epoch(self, epochs: int) -> Bench:
-        """The same bench, on which runs of this many epochs serve where more are asked for."""
-        return replace(self, early=epochs)
-
     def stand_in(self, roles: Iterable[str]) -> str:
         """Which texts are not the paper's own, in words; nothing where all are."""
         return "; ".join(f"on {self.corpus_said(r)}" for r in sorted(roles) if self.stands_in(r))

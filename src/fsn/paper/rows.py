@@ -329,7 +329,7 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     if claim.needs and not standing.there and not standing.begun:
         return Verdict(NOT_RUN, f"needs {count}")
     text = bench.stand_in({need.role for need in claim.needs})
-    views = [bench, bench.from_epoch(claim.early)] if claim.early else [bench]
+    views = [bench, dataclasses.replace(bench, early=claim.early)] if claim.early else [bench]
     for view in views:
         try:
             true, evidence = claim.check(view)

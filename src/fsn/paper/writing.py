@@ -90,17 +90,14 @@ MISSING_RUNS = (
 )
 
 
-def slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
 def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
     """``ITEM.csv``, further tables, and each picture as SVG, PNG and CSV; returns what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{item.name}.csv"]
     data_table(result.rows).write_csv(written[0])
     for title, table in result.tables:
-        written.append(folder / f"{item.name}-{slug(title)}.csv")
+        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        written.append(folder / f"{item.name}-{slug}.csv")
         table.write_csv(written[-1])
     for picture in result.pictures:
         written += save_figure(picture.draw(), folder / picture.name, picture.caption)
