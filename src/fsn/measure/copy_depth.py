@@ -198,7 +198,7 @@ class Battery:
     """The token in front of each document, where a model keeps documents apart."""
 
     def mask(self, edges: tuple[int, int], slices: str = "paper") -> NDArray[np.bool_]:
-        """The targets (n, T−1) of a depth bin, both edges included, of the ``standard`` or ``enriched`` slice or ``both``.
+        """The targets (n, T−1) of a depth bin, both edges included, of the standard or enriched slice or of both.
 
         ``"paper"`` takes shallow bins from the standard slice and bins from depth 16 on from both slices.
         """

@@ -19,7 +19,8 @@ PACKAGE = "fsn.paper.page"
 def to_html(markdown: str) -> str:
     """Markdown as HTML; what looks like HTML in it is shown as text. Wide tables scroll sideways."""
     text = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
-    return text.replace("<table>", '<div class="scroll rows"><table>').replace("</table>", "</table></div>")
+    text = text.replace("<table>", '<div class="card"><div class="scroll rows"><table>')
+    return text.replace("</table>", "</table></div></div>")
 
 
 def build_page(report: Report, pictures: Path) -> str:
