@@ -126,19 +126,11 @@ def progress(bench: Bench) -> list[Row]:
         }
         for epoch in sorted(shown):
             there = [run for run in begun if epochs_of(run) >= epoch]
-            summary = loss_at(there, epoch)
-            half = loss_at(there, epoch, "valid_bits_second_half")
-            rows.append(
-                Row(
-                    f"{need.model}, epoch {epoch}",
-                    by_epoch.get(epoch) if own else None,
-                    summary.mean,
-                    summary.std if summary.count > 1 else None,
-                    str(summary.count),
-                    remark=f"second half of each window {half.mean:.4f}",
-                    group=heading,
-                )
-            )
+            summary, half = loss_at(there, epoch), loss_at(there, epoch, "valid_bits_second_half")
+            paper, spread = by_epoch.get(epoch) if own else None, summary.std if summary.count > 1 else None
+            title, remark = f"{need.model}, epoch {epoch}", f"second half of each window {half.mean:.4f}"
+            count = str(summary.count)
+            rows.append(Row(title, paper, summary.mean, spread, count, remark=remark, group=heading))
     return rows
 
 

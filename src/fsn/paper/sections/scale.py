@@ -313,14 +313,10 @@ def efficiency(b: Bench) -> Result:
     for name, need in (("FSN", FSN_1M), ("transformer", TRANSFORMER_1M)):
         title, path = f"{name}: evaluation, million tokens/s", ("evaluation (million tokens/s)", need.family)
         others.append(row(title, path, need, ".2f", AS_VALIDATED, **evaluation))
-        others.append(
-            row(f"{name}: peak memory, GB", ("memory GB", need.family), need, ".2f", peak, **memory)
-        )
-    title, paper = (
-        "kernel's share of the training step, percent",
-        cite(EFFICIENCY, "kernel share of the step, percent"),
-    )
-    both = [FSN_1M, NO_HARMONICS]
+        title, path = f"{name}: peak memory, GB", ("memory GB", need.family)
+        others.append(row(title, path, need, ".2f", peak, **memory))
+    paper = cite(EFFICIENCY, "kernel share of the step, percent")
+    title, both = "kernel's share of the training step, percent", [FSN_1M, NO_HARMONICS]
     others.append(make_row(b, title, paper, both, share_of_step, ".1f", timed=True))
     used = b.used(efficiency.needs)
     settings = sorted({str(run.environment.get("device")) for run in used})
@@ -346,15 +342,12 @@ def wall_clocks(
 
 
 def finishes_below(name: str) -> Claim:
+    def check(b: Bench) -> Found:
+        ours, theirs = (mean(b, need, EPOCH[name]) for need in PAIRS[name])
+        return below(ours, theirs)
+
     says = f"At {name} the FSN is below the transformer at epoch {EPOCH[name]}."
-    needs = PAIRS[name]
-    return Claim(
-        f"ladder-{name.lower()}",
-        "Section 4.5",
-        says,
-        needs,
-        lambda b: below(mean(b, needs[0], EPOCH[name]), mean(b, needs[1], EPOCH[name])),
-    )
+    return Claim(f"ladder-{name.lower()}", "Section 4.5", says, PAIRS[name], check)
 
 
 def lowest_is_hardest(b: Bench) -> Found:
