@@ -19,7 +19,7 @@ help: ## show this list
 demo: $(VENV)/.installed-demo ## train three small models on this machine's CPU and write report.html (about 3 minutes)
 	$(BIN)/python -m fsn demo
 
-# Lint runs beside the tests: mypy without its cache keeps one core busy for a minute. Both finish, whatever the other
+# Lint runs beside the tests: mypy without its cache keeps one core busy for half a minute. Both finish, whatever the other
 # says; what lint has found comes after the tests' own summary.
 test: $(VENV)/.installed-dev ## ruff, mypy and all the tests
 	@log=$$(mktemp); \

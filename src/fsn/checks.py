@@ -35,7 +35,8 @@ def check_types(config: Any, what: str = "") -> None:
     of these with None. A whole number fits where a float is declared; true and false are no numbers. ``what`` is put
     before the sentence, e.g. ``"recipe: "``.
     """
-    for name, declared in _hints(type(config)).items():
+    cls: Any = type(config)
+    for name, declared in _hints(cls).items():
         value = getattr(config, name)
         if not _fits(value, declared):
             limit = " below 2^64" if isinstance(value, int) and abs(value) >= INT_LIMIT else ""
