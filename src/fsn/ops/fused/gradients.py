@@ -202,7 +202,7 @@ def column_sums(parts: Tensor, parameter: Tensor) -> Tensor | None:
     out, again, direct = spot(parameter)
     k = parameter.shape[1]
     column_sums_kernel[(triton.cdiv(k, 16), 2)](
-        parts, out, parts.shape[0], k, again, parts.shape[2], 256, 16, num_warps=8
+        parts, out, parts.shape[0], k, again, parts.shape[2], 1024, 16, num_warps=16
     )
     return None if direct else out
 

@@ -115,8 +115,11 @@ NARROW_PHASES = 128
 """Up to so many phases, padded, ``NARROW`` has the word: heads of a layer rather than a whole model."""
 NARROW: dict[str, Tile | Strip | tuple[int, int]] = {
     "COUPLE": Tile(64, 32, 32, 4, 3),
+    "LONG_SCORES": Tile(64, 128, 128, 4, 1),
+    "LONG_SCORE_GRADIENT": Tile(64, 64, 128, 4, 3),
     "SCORES": Tile(64, 32, 256, 8, 3),
     "STRIP": Strip(64, 64, 1, 4),
+    "TRIANGLE": Tile(128, 64, 128, 8, 3),
     "rows.prepare_backward": (2, 1),
     "rows.update": (8, 1),
     "rows.update_backward": (8, 4),
