@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fsn.models import FSN, Config, LanguageModel, build_from_config, fused
+from fsn.models import FSN, Config, LanguageModel, build_from_config, fused_stack
 from fsn.ops import DropoutKey
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 1e-2}
@@ -177,7 +177,7 @@ def check_fused(
     torch.manual_seed(0)
     model = build_from_config(config).to(device).eval()
     tokens = torch.randint(config.vocab_size, (2, positions), device=device)
-    if not isinstance(model, FSN) or not fused.applies(model, tokens):
+    if not isinstance(model, FSN) or not fused_stack.applies(model, tokens):
         return Check("reference")
     check = Check("fused")
     model.layers = model.layers[:layers]

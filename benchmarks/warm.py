@@ -28,7 +28,7 @@ import torch
 from benchmarks import gate
 from benchmarks.measure import PARTS, Case, Part, fresh, make_ready
 from fsn.data.cache import cache_folder
-from fsn.models import fused
+from fsn.models import fused_stack
 from fsn.train.world import numerics
 
 MOST = 14
@@ -108,7 +108,7 @@ def plan_jobs(cases: Sequence[Case], device: torch.device) -> list[Job]:
         group = tuple(mine)
         lengths = ", ".join(str(case.length) for case in group)
         middle.append(Job(f"{name} at T = {lengths}, steps", group, ("bf16",), PARTS))
-        if fused.serves(group[0].config, device):
+        if fused_stack.supports(group[0].config, device):
             middle.append(Job(f"{name} at T = {lengths}, check in fp32", group, ("fp32",)))
     return long + middle + short
 

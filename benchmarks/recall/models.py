@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import fsn
 from fsn.errors import UserError
 from fsn.models import FSNConfig
-from fsn.models.fused import serves
+from fsn.models.fused_stack import supports
 from fsn.nn import NoFeedForward
 from fsn.ops.fused import available
 from fsn.zoology import Mixer
@@ -148,7 +148,7 @@ class Learner(nn.Module):
             return "kernels" if available(device) else "reference: no kernels here (there is no GPU)"
         if not isinstance(config, FSNConfig):
             return "PyTorch"
-        if serves(config, device):
+        if supports(config, device):
             return "reference: kernels exist for this config, but compute every logit of a row"
         reasons = {
             "there is no GPU": device.type != "cuda",

@@ -9,12 +9,12 @@ from unittest import mock
 import torch
 
 from benchmarks import gate
-from fsn.models import fused, preset
+from fsn.models import fused_stack, preset
 
 
 def check(factor: float = 1.0) -> dict[str, Any]:
     """The check of a small model whose fused losses are a ``factor`` off."""
-    loss = fused.loss
+    loss = fused_stack.loss
     config = preset("fsn-1m", 29, k=9, layers=1)
-    with mock.patch.object(fused, "loss", lambda *arguments: factor * loss(*arguments)):
+    with mock.patch.object(fused_stack, "loss", lambda *arguments: factor * loss(*arguments)):
         return asdict(gate.check_fused(config, 7, torch.device("cpu")))

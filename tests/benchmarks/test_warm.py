@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from benchmarks import step, warm
-from fsn.models import fused
+from fsn.models import fused_stack
 from tests.benchmarks.cases import Compiled, Deadly, fsn, transformer
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_every_part_of_every_row_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "serves", lambda config, device: True)
+    monkeypatch.setattr(fused_stack, "supports", lambda config, device: True)
     cases = [fsn(256), transformer(Compiled, 256), fsn(512), transformer(Compiled, 512), fsn(256, "8m")]
     jobs = warm.plan_jobs(cases, CPU)
     assert [(job.name, job.checks, job.parts) for job in jobs] == [

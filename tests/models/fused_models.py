@@ -20,7 +20,7 @@ from torch import Tensor
 
 import fsn
 from fsn.data import Windows, epoch_order
-from fsn.models import FSN, LanguageModel, fused, selfcheck
+from fsn.models import FSN, LanguageModel, fused_stack, selfcheck
 from fsn.ops import DropoutKey
 from fsn.ops.fused import check, ledger
 from fsn.train.optimizer import FlatParameters
@@ -116,7 +116,7 @@ def compare(
     tokens, targets = text(batch, T, device)
     key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
     with path("fused"), limited(chunk=chunk):
-        assert isinstance(model, FSN) and fused.applies(model, tokens)
+        assert isinstance(model, FSN) and fused_stack.applies(model, tokens)
         found = selfcheck.errors(model, tokens, targets, getattr(torch, dtype), key)
     return {name: list(pair) for name, pair in found.items()}
 
@@ -172,7 +172,7 @@ def saved(family: str, kept: int | None = None, T: int = 12, **overrides: Any) -
     assert losses.requires_grad
     return {
         "saved": sum(storages.values()),
-        "fields": fused.fields_size(model, 2, T, torch.bfloat16),
+        "fields": fused_stack.fields_size(model, 2, T, torch.bfloat16),
     }
 
 
@@ -222,7 +222,7 @@ def between_two_steps() -> dict[str, Any]:
     try:
         with path("fused"):
             gradients(model, *text(2, 12, "cpu"), "float32")
-            before = fused.rotary_tables(model, 12)
+            before = fused_stack.rotary_tables(model, 12)
             trained = len(made)
             with torch.inference_mode():
                 model.loss(*text(2, 7, "cpu"))
@@ -230,7 +230,7 @@ def between_two_steps() -> dict[str, Any]:
             gradients(model, *text(2, 7, "cpu"), "float32")
     finally:
         embedding.one_hot_kernel = plain
-    after = fused.rotary_tables(model, 12)
+    after = fused_stack.rotary_tables(model, 12)
     return {
         "kept": [t.data_ptr() for t in before] == [t.data_ptr() for t in after],
         "made": [trained, evaluated],
@@ -243,11 +243,14 @@ def rotary_rows(lengths: list[int]) -> dict[str, Any]:
 
     model = build("fsn", "cpu", k=9, layers=1)
     assert isinstance(model, FSN)
-    first, same = fused.rotary_tables(model, lengths[0]), True
+    first, same = fused_stack.rotary_tables(model, lengths[0]), True
     for length in lengths:
-        found, expected = fused.rotary_tables(model, length), rotary_table(length, fsn.ops.rotary_rates(9))
+        found, expected = (
+            fused_stack.rotary_tables(model, length),
+            rotary_table(length, fsn.ops.rotary_rates(9)),
+        )
         same = same and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    again = fused.rotary_tables(model, lengths[0])
+    again = fused_stack.rotary_tables(model, lengths[0])
     rows = sum(cos.shape[0] for cos, _ in model.__dict__["_rotary"].values())
     return {"same": same, "kept": first[0].data_ptr() == again[0].data_ptr(), "rows": rows}
 
@@ -286,7 +289,7 @@ def fallback(family: str, dtype: str = "float32", **overrides: Any) -> dict[str,
     tokens, targets = text(2, 6, "cpu")
     key = DropoutKey(torch.tensor(11)) if model.uses_dropout else None
     with path("fused"):
-        applies = isinstance(model, FSN) and fused.applies(model, tokens)
+        applies = isinstance(model, FSN) and fused_stack.applies(model, tokens)
         losses, grads = gradients(model, tokens, targets, dtype, key)
     with path("reference"):
         plain_losses, plain_grads = gradients(model, tokens, targets, dtype, key)
@@ -304,22 +307,22 @@ def special_calls() -> dict[str, Any]:
     tokens, targets = text(2, 6, "cpu")
     answer: dict[str, Any] = {}
     with path("fused"):
-        answer["plain"] = fused.applies(model, tokens)
+        answer["plain"] = fused_stack.applies(model, tokens)
         with fsn.record(model, "layers.*.attention") as points:
-            answer["probed"] = fused.applies(model, tokens)
+            answer["probed"] = fused_stack.applies(model, tokens)
             model.loss(tokens, targets)
         answer["recorded"] = sorted(points)
         with torch.autocast("cpu", torch.bfloat16):
-            answer["bfloat16"] = fused.applies(model, tokens)
+            answer["bfloat16"] = fused_stack.applies(model, tokens)
         with torch.autocast("cpu", torch.float16):
-            answer["float16"] = fused.applies(model, tokens)
+            answer["float16"] = fused_stack.applies(model, tokens)
         eager = model.loss(tokens, targets)
         compiled = torch.compile(model.loss, backend="eager")(tokens, targets)
         answer["compiled"] = relative(compiled, eager.detach().double())
-        answer["float64"] = fused.applies(model.double(), tokens)
+        answer["float64"] = fused_stack.applies(model.double(), tokens)
         answer["float64 loss"] = str(model.loss(tokens, targets).dtype)
     with path("reference"):
-        answer["switched off"] = fused.applies(model.float(), tokens)
+        answer["switched off"] = fused_stack.applies(model.float(), tokens)
     return answer
 
 
@@ -407,11 +410,11 @@ def self_check(
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         stack.enter_context(torch.set_grad_enabled(backward))
-        served = [fused.serves(config, torch.device("cpu"), getattr(torch, dtype)) for _ in range(2)]
+        served = [fused_stack.supports(config, torch.device("cpu"), getattr(torch, dtype)) for _ in range(2)]
         same_random = torch.equal(random, torch.get_rng_state())
         model = FSN(config)
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            applies = fused.applies(model, tokens)
+            applies = fused_stack.applies(model, tokens)
             with torch.inference_mode():
                 finite = bool(torch.isfinite(model.loss(tokens, targets)).all())
     return {

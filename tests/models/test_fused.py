@@ -21,7 +21,7 @@ import torch
 
 import fsn
 from fsn import UserError, ops
-from fsn.models import FSN, CouplingLaw, FSNConfig, fused, preset
+from fsn.models import FSN, CouplingLaw, FSNConfig, fused_stack, preset
 from fsn.ops import fused as kernels
 from tests.ops.fused.interpreter import ROOT, Interpreter
 from tests.small import ALL_FAMILIES
@@ -170,21 +170,21 @@ def test_which_presets_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         family: preset(f"{family}-1m", 205) for family in ALL_FAMILIES if not family.startswith("transformer")
     }
     configs["transformer"] = preset("transformer-1m", 205, width=120)
-    assert [family for family, config in configs.items() if fused.serves(config, CPU)] == SERVED
-    assert not fused.serves(preset("fsn-1m", 3000), CPU)
+    assert [family for family, config in configs.items() if fused_stack.supports(config, CPU)] == SERVED
+    assert not fused_stack.supports(preset("fsn-1m", 3000), CPU)
 
 
 def test_every_field_of_a_config_is_considered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field that nobody has thought about is not served, whatever its value."""
     monkeypatch.setattr(kernels, "available", lambda device: True)
-    for kind, table in ((FSNConfig, fused.MODEL), (CouplingLaw, fused.LAW)):
+    for kind, table in ((FSNConfig, fused_stack.MODEL), (CouplingLaw, fused_stack.LAW)):
         names = [f.name for f in dataclasses.fields(kind)]
         assert set(names) == set(table)
         for name in names:
             with monkeypatch.context() as patch:
                 patch.delitem(table, name)  # type: ignore[arg-type]
-                assert not fused.serves(FSNConfig(205), CPU), name
-    assert fused.serves(FSNConfig(205), CPU)
+                assert not fused_stack.supports(FSNConfig(205), CPU), name
+    assert fused_stack.supports(FSNConfig(205), CPU)
 
 
 def test_an_unknown_law_is_refused_and_never_served(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_an_unknown_law_is_refused_and_never_served(monkeypatch: pytest.MonkeyPa
         CouplingLaw(frame="moving")
     law = CouplingLaw()
     object.__setattr__(law, "frame", "moving")  # as if a frame had been added to the law alone
-    assert not fused.serves(FSNConfig(205, coupling=law), CPU)
+    assert not fused_stack.supports(FSNConfig(205, coupling=law), CPU)
     attention = torch.eye(3)[None]
     with pytest.raises(UserError, match="frame is 'moving'"):
         ops.drift(attention, None, None, "moving")
@@ -360,4 +360,4 @@ def test_presets_run_fused_on_a_gpu() -> None:
     device = torch.device("cuda")
     model = fsn.build("fsn-1m", vocab_size=205, layers=1).to(device)
     assert isinstance(model, FSN)
-    assert fused.applies(model, torch.zeros(1, 5, dtype=torch.int64, device=device))
+    assert fused_stack.applies(model, torch.zeros(1, 5, dtype=torch.int64, device=device))

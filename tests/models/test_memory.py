@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_flatten
 
 import fsn
 from fsn.models import LanguageModel
+from fsn.ops.cpu import ROWS
 from tests.small import ALL_FAMILIES
 
 T, K, N, V = 64, 16, 3, 11
@@ -56,9 +57,13 @@ def test_no_tensor_grows_with_all_of_time_squared_and_phases(family: str, record
     assert seen.elements < T * T * K / 4
 
 
-def test_doubling_the_phases_does_not_double_the_quadratic_part() -> None:
-    """A long sequence on few phases: the largest tensor is the attention matrix, whatever k is."""
+def test_doubling_the_phases_does_not_double_the_quadratic_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long sequence on few phases: the largest tensor is the attention matrix, whatever k is. The CPU's own path has
+    only blocks of it."""
     long = 256
     for k in (4, 8, 16):
         model = fsn.build("fsn-1m", vocab_size=V, layers=1, k=k)
+        monkeypatch.setenv("FSN_FUSED", "1")
+        assert largest(model, long).elements == max(ROWS * long, 2 * N * k * long)
+        monkeypatch.setenv("FSN_FUSED", "0")
         assert largest(model, long).elements == long * long

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from fsn.models import fused, preset, selfcheck
+from fsn.models import fused_stack, preset, selfcheck
 from fsn.ops.fused import check
 from tests.ops.fused.interpreter import Interpreter
 
@@ -103,7 +103,7 @@ def test_the_kernels_of_this_gpu_pass(
         for _ in range(2):
             check._verdicts.clear()
             start = time.perf_counter()
-            assert fused.serves(config, device, dtype, length)
+            assert fused_stack.supports(config, device, dtype, length)
             seconds.append(time.perf_counter() - start)
     print(
         f"{name} {dtype} T={length}: check {seconds[0]:.2f} s the first time, {1e3 * seconds[1]:.0f} ms compiled"

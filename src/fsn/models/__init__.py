@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ops import CouplingLaw
-from . import fused
+from . import fused_stack
 from .base import LanguageModel
 from .config import (
     Config,
@@ -54,7 +54,7 @@ __all__ = [
     "config_to_dict",
     "count_parameters",
     "family_table",
-    "fused",
+    "fused_stack",
     "match_width",
     "preset",
     "preset_with",

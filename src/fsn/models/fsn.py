@@ -35,7 +35,7 @@ from ..nn import (
     TorusSwiGLU,
     Unbounded,
 )
-from . import fused
+from . import fused_stack
 from .base import SITES_PER_LAYER, LanguageModel
 from .config import FSNConfig
 
@@ -137,11 +137,11 @@ class FSN(LanguageModel):
         return theta
 
     def compute_logits(self, tokens: Tensor, context: Context) -> Tensor:
-        if fused.applies(self, tokens, context):
-            return fused.logits(self, tokens, context.dropout_key)
-        return self.readout(self.phases(tokens, context), context.probe)
+        if fused_stack.applies(self, tokens, context):
+            return fused_stack.logits(self, tokens, context.dropout_key)
+        return self.readout(self.phases(tokens, context), context)
 
     def compute_loss(self, tokens: Tensor, targets: Tensor, context: Context) -> Tensor:
-        if fused.applies(self, tokens, context):
-            return fused.loss(self, tokens, targets, context.dropout_key)
+        if fused_stack.applies(self, tokens, context):
+            return fused_stack.loss(self, tokens, targets, context.dropout_key)
         return super().compute_loss(tokens, targets, context)

@@ -14,7 +14,7 @@ from .. import ops
 from ..nn import NO_PROBE, Context
 from ..ops.fused import check
 from ..ops.fused.check import Errors
-from . import fused
+from . import fused_stack
 from .config import FSNConfig
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def errors(
     kind, rounded = tokens.device.type, dtype == torch.bfloat16
     with torch.autocast(kind, enabled=False):  # whatever the caller's is: backward passes run outside of any
         with torch.autocast(kind, torch.bfloat16, enabled=rounded):
-            losses = fused.loss(model, tokens, targets, key)
+            losses = fused_stack.loss(model, tokens, targets, key)
         mine = _gradients(model, losses)
         with torch.autocast(kind, torch.bfloat16, enabled=rounded):
             losses = reference(model)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .. import ops
 from ..checks import check
 from ..errors import UserError
-from ..ops.fused import heads as fused
+from ..ops.fused.heads import applies, frustrated_update
 from .coupling import CouplingKernel
 from .gates import Gates
 from .past import Cache, Past
@@ -29,8 +29,9 @@ class FrustratedAttention(nn.Module):
     between positions count, and there is no longest sequence.
 
     ``dropout`` acts on attention weights; what follows it are fields of :class:`fsn.ops.CouplingLaw` with the paper's
-    values, and whether updates are bounded. On a GPU whole sequences without padding, documents or dropout run through
-    kernels, in float32 or in bfloat16 autocast, with memory linear in T; everything else is the reference's.
+    values, and whether updates are bounded. On a GPU whole sequences run through kernels, in float32 or in bfloat16
+    autocast, with memory linear in T. Padding, packed documents, dropout, a cache and other devices take the reference
+    path, whose memory grows with T².
     """
 
     rates: Tensor
@@ -103,7 +104,7 @@ class FrustratedAttention(nn.Module):
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
         whole = past is None and apart is None and not drops
-        if whole and fused.serves(phases, self.heads) and trusted(self, phases):
+        if whole and applies(phases, self.heads) and trusted(self, phases):
             update = self._fused(phases)
         else:
             update = self._reference(phases, apart, positions, past, first)
@@ -122,7 +123,7 @@ class FrustratedAttention(nn.Module):
         raw = features.flatten(1, 2) @ F.pad(torch.stack(gates), (0, 7)).mT
         raw = raw.unflatten(1, theta.shape[1:3])
         kernel = self.kernel
-        update = fused.frustrated_update(
+        update = frustrated_update(
             theta, raw, self.rates, self.tau, kernel.w0, kernel.w1, self.alpha, self.law, kernel.score
         )
         return update.permute(1, 2, 0, 3).flatten(2)
@@ -142,15 +143,16 @@ class FrustratedAttention(nn.Module):
         query = ops.rotary_features(theta, gate_q, self.rates, at)
         keys = ops.rotary_features(theta, gate_k, self.rates, at)
         w0, w1 = (self._coefficients(pair, batch) for pair in (self.kernel.w0, self.kernel.w1))
-        score = self._score(batch)
-        own = None if score is None else keys
-        keys, fields = self._remember(theta, keys, w0, w1, score, past, first)
-        hidden = None if apart is None else self._per_head(apart)
-        scores = ops.coherence_scores(query, keys, self._per_row(self.tau, batch), own=own, first=first)
-        attention = ops.causal_softmax(scores, first, hidden)
-        attention = F.dropout(attention, self.dropout, self.training)
-        law = self.law.harmonics, self.law.frame
-        update = gate_v * ops.coupling(theta, attention, w0, w1, *law, fields, first)
+        field = None
+        if past is not None:
+            keys, field = self._remember(theta, keys, w0, w1, past, first)
+        drops = self.dropout > 0 and self.training
+        update = gate_v * ops.synchronize(
+            theta, query, keys, self._per_row(self.tau, batch), w0, w1, self.law.harmonics, self.law.frame,
+            score=self._score(batch), field=field, first=first,
+            padding=None if apart is None else self._per_head(apart),
+            point=lambda name, x: F.dropout(x, self.dropout, drops) if name == "attention" else x,
+        )  # fmt: skip
         if self.alpha is not None:
             update = ops.norm_matched_tanh(update, self._per_row(self.alpha, batch))
         return update.unflatten(0, (batch, self.heads)).transpose(1, 2).flatten(2)
@@ -161,25 +163,17 @@ class FrustratedAttention(nn.Module):
         keys: Tensor,
         w0: ops.Pair | None,
         w1: ops.Pair | None,
-        score: Tensor | None,
-        past: Past | None,
+        past: Past,
         first: int,
     ) -> tuple[Tensor, Tensor]:
-        """Keys and fields of all positions so far; with a cache, of those before too.
+        """Keys and fields of all positions so far.
 
-        The last position before had no successor until now, so what it offers is made again.
+        The last position before had no successor until now, so its field is made again.
         """
         again = max(first - 1, 0)
-        if past is not None:
-            keys = past["keys"].write(first, keys)
-            theta = past["phases"].write(first, theta)
-        if score is not None:
-            keys = ops.fold_successors(keys[:, again:], score)
-        fields = ops.fields(theta[:, again:], w0, w1, self.law.harmonics)
-        if past is not None:
-            keys = keys if score is None else past["folded"].write(again, keys)
-            fields = past["fields"].write(again, fields)
-        return keys, fields
+        phases = past["phases"].write(first, theta)[:, again:]
+        field = past["fields"].write(again, ops.fields(phases, w0, w1, self.law.harmonics))
+        return past["keys"].write(first, keys), field
 
     def _heads(self, theta: Tensor) -> Tensor:
         """(B, T, d) -> (B·H, T, k)"""

@@ -18,6 +18,8 @@ class BoundedUpdate(nn.Module):
         self.alpha = nn.Parameter(torch.tensor(start))
 
     def forward(self, update: Tensor) -> Tensor:
+        if ops.cpu.applies(update):
+            return ops.cpu.norm_matched_tanh(update, self.alpha)
         return ops.norm_matched_tanh(update, self.alpha)
 
 

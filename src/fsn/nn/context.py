@@ -42,7 +42,7 @@ class Context:
     def layer(self, index: int) -> Context:
         """The same inside a layer: its points by its name, its part of the cache."""
         past = None if self.cache is None else self.cache.layers[index]
-        probe = self.probe.at(f"layers.{index}")
+        probe = self.probe.at(f"layers.{index}") if self.probe.active else self.probe
         return Context(probe, self.dropout_key, self.cache, past, self.first, self.padding, self.documents)
 
     @property

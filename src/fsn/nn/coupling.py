@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
+from . import decode
 from .context import PLAIN, Context
 from .gates import Gates
 
@@ -110,39 +111,30 @@ class FrustratedCoupling(nn.Module):
         self.rates.copy_(ops.rotary_rates(self.kernel.k))
 
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
-        """With a cache, θ continues what it remembers.
-
-        The last position there had no successor until now, so its key and field are made again. A lean cache keeps
-        phases and key gates only, and everything is made again.
-        """
+        """With a cache, θ continues what it remembers."""
         probe, past, first = context.probe, context.past, context.first
         kernel, law = self.kernel, self.kernel.law
+        drops = self.dropout > 0 and context.dropout_key is not None
+        plain = ops.cpu.computes(law) and not (drops or probe.active)
+        if plain and past is None and context.masked is None and ops.cpu.applies(theta):
+            return ops.cpu.attention_half(
+                theta, gates.weight, gates.bias, self.rates, tau, kernel.w0, kernel.w1, law.harmonics, law.frame,
+                kernel.score, gates.positive_value,
+            )  # fmt: skip
+        if plain and past is not None and first and decode.applies(theta):
+            return decode.coupling(theta, gates, tau, kernel, self.rates, context)
         gate_q, gate_k, gate_v = gates(ops.phase_features(theta), probe)
         query = ops.rotary_features(theta, gate_q, self.rates, first)
-        keys = ops.rotary_features(theta, gate_k, self.rates, first)
-        own = None if kernel.score is None else keys
-        if past is None:
-            keys = keys if kernel.score is None else ops.fold_successors(keys, kernel.score)
-            fields = ops.fields(theta, kernel.w0, kernel.w1, law.harmonics)
-        elif context.cache is not None and context.cache.lean:
-            phases = past["phases"].write(first, theta)
-            keys = ops.rotary_features(phases, past["gates"].write(first, gate_k), self.rates)
-            keys = keys if kernel.score is None else ops.fold_successors(keys, kernel.score)
-            fields = ops.fields(phases, kernel.w0, kernel.w1, law.harmonics)
-        else:
-            again = max(first - 1, 0)
-            keys = past["keys"].write(first, keys)
-            if kernel.score is not None:
-                keys = past["folded"].write(again, ops.fold_successors(keys[:, again:], kernel.score))
-            phases = past["phases"].write(first, theta)[:, again:]
-            fields = past["fields"].write(again, ops.fields(phases, kernel.w0, kernel.w1, law.harmonics))
-            if probe.active:
-                fields = (
-                    fields.clone()
-                )  # what is recorded, or changed in place, must not be the memory itself
-        scores = probe("scores", ops.coherence_scores(query, keys, tau, self.round_scores, own, first))
-        attention = ops.causal_softmax(scores, first, context.masked)
-        attention = probe("attention", ops.dropout(attention, self.dropout, context.dropout_key, self.site))
-        fields = probe("fields", fields)
-        update = ops.coupling(theta, attention, kernel.w0, kernel.w1, law.harmonics, law.frame, fields, first)
-        return gate_v * probe("coupling", update)
+        keys, field = ops.rotary_features(theta, gate_k, self.rates, first), None
+        if past is not None:
+            keys, field = decode.remember(theta, gate_k, keys, kernel, self.rates, context)
+
+        def point(name: str, value: Tensor) -> Tensor:
+            if name == "attention":
+                value = ops.dropout(value, self.dropout, context.dropout_key, self.site)
+            return probe(name, value)
+
+        return gate_v * ops.synchronize(
+            theta, query, keys, tau, kernel.w0, kernel.w1, law.harmonics, law.frame, self.round_scores, kernel.score,
+            field=field, first=first, padding=context.masked, point=point,
+        )  # fmt: skip

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .decode import Constants
 
 
 class Rows:
@@ -34,10 +39,11 @@ class Rows:
 
 
 class Past:
-    """A layer's memory: sequences by name."""
+    """A layer's memory: sequences by name, and tensors that follow from its weights alone."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Rows] = {}
+        self.constants: Constants | None = None
 
     def __getitem__(self, name: str) -> Rows:
         return self.rows.setdefault(name, Rows())
@@ -60,6 +66,9 @@ class Cache:
     def __init__(self, layers: int, lean: bool = False) -> None:
         self.lean = lean
         self.layers = [Past() for _ in range(layers)]
+        self.rotation: Tensor | None = None
+        self.gates: Tensor | None = None
+        self.prototypes: Tensor | None = None
         self.length = 0
         self.batch: int | None = None
         self.padding: Tensor | None = None
@@ -69,7 +78,15 @@ class Cache:
         buffers = [
             rows.buffer for past in self.layers for rows in past.rows.values() if rows.buffer is not None
         ]
-        return sum(self.length * buffer[:, :1].numel() for buffer in buffers)
+        return sum(self.length * buffer[:, :1].numel() * (1 + buffer.is_complex()) for buffer in buffers)
+
+    def turns(self, rates: Tensor, dtype: torch.dtype, last: int) -> Tensor:
+        """e^{iωt} of all positions before ``last``: complex (last, k), kept for all layers."""
+        if self.rotation is None or len(self.rotation) < last:
+            positions = torch.arange(2 * last, device=rates.device, dtype=rates.dtype)
+            angle = (positions[:, None] * rates).to(dtype)
+            self.rotation = torch.complex(angle.cos(), angle.sin())
+        return self.rotation[:last]
 
     def cut(self, length: int) -> None:
         """Forget the positions from ``length`` on: what comes next is written over them."""
@@ -89,6 +106,10 @@ class Cache:
 
     def grow(self, tokens: Tensor, padding: Tensor | None) -> None:
         """Note what is known of new positions: tokens (B, n), and which of them are padding, (B, n)."""
+        if self.length == 0:  # a cache belongs to the weights that fill it
+            self.gates = self.prototypes = None
+            for past in self.layers:
+                past.constants = None
         if padding is not None or self.padding is not None:
             batch, new = tokens.shape
             before, after = self.padding, padding

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
-from .probe import NO_PROBE, Probe
+from .context import PLAIN, Context
 
 
 class CoherenceReadout(nn.Module):
@@ -30,5 +30,14 @@ class CoherenceReadout(nn.Module):
         self.scale = nn.Parameter(torch.tensor(k**-0.5 if start is None else start))
         self.round_output = round_output
 
-    def forward(self, theta: Tensor, probe: Probe = NO_PROBE) -> Tensor:
-        return self.scale * probe("coherences", ops.coherences(theta, self.prototypes, self.round_output))
+    def forward(self, theta: Tensor, context: Context = PLAIN) -> Tensor:
+        cache = context.cache
+        if cache is None or context.first == 0:
+            found = ops.coherences(theta, self.prototypes, self.round_output)
+        else:  # the prototypes' features are the same for every symbol
+            if cache.prototypes is None:
+                cache.prototypes = ops.phase_features(self.prototypes).mT
+            found = ops.product(ops.phase_features(theta), cache.prototypes, self.round_output).to(
+                theta.dtype
+            )
+        return self.scale * context.probe("coherences", found)

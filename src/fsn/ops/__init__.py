@@ -8,6 +8,7 @@ Notation: B batch, T positions, k phases, N harmonics, V symbols, m register siz
 
 from __future__ import annotations
 
+from . import cpu
 from .bound import norm_matched_tanh
 from .coupling import (
     Pair,
@@ -16,11 +17,12 @@ from .coupling import (
     coupling,
     drift,
     fields,
+    fold_powers,
     successor_advance,
 )
 from .dropout import DropoutKey, dropout
-from .feedforward import mean_field, swiglu, winding_modes, wrap
-from .harmonics import harmonic_powers, phase_features
+from .feedforward import mean_field, swiglu, winding_modes
+from .harmonics import harmonic_powers, phase_features, wrap
 from .law import FRAMES, CouplingLaw
 from .precision import product
 from .readout import coherences, cross_entropy
@@ -48,10 +50,12 @@ __all__ = [
     "coherences",
     "contract_fields",
     "coupling",
+    "cpu",
     "cross_entropy",
     "drift",
     "dropout",
     "fields",
+    "fold_powers",
     "fold_successors",
     "harmonic_powers",
     "mean_field",

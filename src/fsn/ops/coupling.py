@@ -40,7 +40,11 @@ def fields(theta: Tensor, w0: Pair | None, w1: Pair | None, harmonics: int) -> T
 
     theta: (B, T, k) -> (B, T, N, 2, k), real and imaginary part in the axis of size 2
     """
-    cos, sin = harmonic_powers(theta, harmonics)
+    return fold_powers(*harmonic_powers(theta, harmonics), w0, w1)
+
+
+def fold_powers(cos: Tensor, sin: Tensor, w0: Pair | None, w1: Pair | None) -> Tensor:
+    """:func:`fields` from the powers of z: two (B, T, N, k) -> (B, T, N, 2, k)"""
     re, im = torch.zeros_like(cos), torch.zeros_like(sin)
     if w0 is not None:
         re, im = _add_product(re, im, w0, cos, sin)
@@ -128,8 +132,7 @@ def coupling(
 
     theta: (B, T, k), attention: (B, T, U), field: (B, U, N, 2, k) -> (B, T, k)
     """
-    if field is None:
-        field = fields(theta, w0, w1, harmonics)
+    field = fields(theta, w0, w1, harmonics) if field is None else field
     total = aggregate_fields(attention, field, first)
     pull = contract_fields(theta, total)
     constant = drift(attention, w0, w1, frame, first)

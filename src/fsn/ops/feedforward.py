@@ -1,8 +1,6 @@
-"""What a token does by itself: SwiGLU, collective modes (equation 4), winding modes, wrapping."""
+"""What a token does by itself: SwiGLU, collective modes (equation 4), winding modes."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 import torch.nn.functional as F
@@ -73,14 +71,3 @@ def winding_modes(theta: Tensor, gate: Tensor, value: Tensor, projection: Tensor
     """
     opening = F.silu((theta @ gate.mT).to(theta.dtype) + bias)
     return ((opening * (theta @ value.mT).to(theta.dtype)) @ projection.mT).to(theta.dtype)
-
-
-def wrap(theta: Tensor) -> Tensor:
-    """Phases wrapped into (−π, π]; the gradient is that of the identity.
-
-        θ − 2π ⌈(θ − π) / 2π⌉
-
-    theta: (...) -> (...)
-    """
-    turns = torch.ceil((theta.detach() - math.pi) / (2 * math.pi))
-    return theta - 2 * math.pi * turns

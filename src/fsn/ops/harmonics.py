@@ -1,6 +1,8 @@
-"""Phasors and their powers."""
+"""Phases: wrapped, as phasors, and as powers of these."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -33,3 +35,14 @@ def harmonic_powers(theta: Tensor, harmonics: int) -> tuple[Tensor, Tensor]:
         cos.append(c * c1 - s * s1)
         sin.append(s * c1 + c * s1)
     return torch.stack(cos, dim=-2), torch.stack(sin, dim=-2)
+
+
+def wrap(theta: Tensor) -> Tensor:
+    """Phases wrapped into (−π, π]; the gradient is that of the identity.
+
+        θ − 2π ⌈(θ − π) / 2π⌉
+
+    theta: (...) -> (...)
+    """
+    turns = torch.ceil((theta.detach() - math.pi) / (2 * math.pi))
+    return theta - 2 * math.pi * turns

@@ -104,6 +104,8 @@ def causal_softmax(scores: Tensor, first: int = 0, padding: Tensor | None = None
 
     scores: (B, T, U), padding: broadcastable to it -> (B, T, U), rows sum to one, zeros above the diagonal.
     """
+    if padding is None and scores.shape[-2] == 1 and scores.shape[-1] == first + 1:
+        return scores.softmax(dim=-1)  # a single row, the last: nothing comes after it
     masked = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + first)
     if padding is not None:
         earlier = torch.ones_like(masked).tril(first - 1)

@@ -23,7 +23,7 @@ from torch import Tensor
 from .. import __version__
 from ..checks import check
 from ..errors import UserError
-from ..models import Config, fused
+from ..models import Config, fused_stack
 from .recipe import Engine, Precision, Recipe
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ def choose_engine(
         if device.type != "cuda":
             return "eager"
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        served = model is None or fused.serves(model, device, dtype, length)
+        served = model is None or fused_stack.supports(model, device, dtype, length)
         return "graph" if served else "compile-graph"
     check(
         device.type == "cuda" or not asked.endswith("graph"),

@@ -23,7 +23,7 @@ MOST_SEQUENCES = 65_535
 """Of all heads together: a launch has one row of programs for each."""
 
 
-def serves(theta: Tensor, heads: int = 1) -> bool:
+def applies(theta: Tensor, heads: int = 1) -> bool:
     """Whether :func:`frustrated_update` can run on these phases (B, T, d), split over so many heads."""
     fits = theta.shape[-1] // heads <= WIDEST and theta.shape[0] * heads <= MOST_SEQUENCES
     return fits and _available(theta.device.type, theta.device.index) and compute_dtype(theta) is not None

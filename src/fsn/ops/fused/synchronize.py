@@ -24,7 +24,7 @@ FEATURES = 32
 """The score kernel takes so many features at a time."""
 
 
-def serves(theta: Tensor) -> bool:
+def applies(theta: Tensor) -> bool:
     """Whether :func:`synchronize` can run on these phases (B, T, k): a device with kernels, float32, k ≤ 2048."""
     there = theta.shape[-1] <= WIDEST and _available(theta.device.type, theta.device.index)
     return there and compute_dtype(theta) is not None
@@ -52,7 +52,7 @@ def synchronize(
     round_scores: bool = True,
     score: Tensor | None = None,
 ) -> Tensor:
-    """:func:`fsn.ops.synchronize` through kernels, wherever :func:`serves` holds.
+    """:func:`fsn.ops.synchronize` through kernels, wherever :func:`applies` holds.
 
     Products run in bfloat16 under that autocast, in float32 otherwise. Attention is never in memory as a whole once
     T exceeds 2,048, nor kept for the backward pass where it is large.

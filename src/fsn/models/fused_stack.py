@@ -84,7 +84,7 @@ def _allowed(config: Any, table: Mapping[str, Callable[[Any], bool]]) -> bool:
     return all(name in table and table[name](getattr(config, name)) for name in fields)
 
 
-def serves(
+def supports(
     config: Config, device: torch.device, dtype: torch.dtype = torch.bfloat16, length: int = 256
 ) -> bool:
     """Whether a model of this config runs fused on this device, in this compute type, on sequences this long.
@@ -112,7 +112,7 @@ def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
     ):
         return False
     dtype = fused.compute_dtype(model.embedding.phases)
-    return dtype is not None and serves(model.config, tokens.device, dtype, tokens.shape[1])
+    return dtype is not None and supports(model.config, tokens.device, dtype, tokens.shape[1])
 
 
 @dataclasses.dataclass
