@@ -25,6 +25,7 @@ from fsn.models import TransformerConfig, count_parameters
 from fsn.pretrained import SHIPPED
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
+from tests.once import made_once
 
 STEPS = 6
 SECTIONS = ("idea", "recall", "results", "depth", "kernel", "full-size", "samples", "on")
@@ -54,9 +55,11 @@ class Demo:
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text of Python source small enough to validate in no time."""
     source = Path(json.__file__).parent.joinpath("decoder.py").read_text("utf-8")
-    path = tmp_path_factory.mktemp("text") / "code.py"
-    path.write_text(source * 8, encoding="utf-8")
-    return path
+
+    def make(folder: Path) -> None:
+        (folder / "code.py").write_text(source * 8, encoding="utf-8")
+
+    return made_once(tmp_path_factory, "demo-text", make) / "code.py"
 
 
 def run_demo(text: Path, page: Path, runs: Path) -> Demo:
@@ -83,9 +86,14 @@ def run_demo(text: Path, page: Path, runs: Path) -> Demo:
 
 @pytest.fixture(scope="module")
 def demo(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """``fsn demo`` with a few steps, run once for all tests of this file."""
-    folder = tmp_path_factory.mktemp("demo")
-    return run_demo(text, folder / "report.html", folder / "runs")
+    """``fsn demo`` with a few steps, run once for all tests of this file, in whichever process they run."""
+
+    def make(folder: Path) -> None:
+        made = run_demo(text, folder / "report.html", folder / "runs")
+        (folder / "printed.txt").write_text(made.printed, encoding="utf-8")
+
+    folder = made_once(tmp_path_factory, "demo", make)
+    return Demo(folder / "report.html", folder / "runs", (folder / "printed.txt").read_text("utf-8"))
 
 
 # -- the runs ----------------------------------------------------------------------------------------------

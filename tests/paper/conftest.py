@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.once import made_once
 from tests.paper.tiny import reproduce
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with everything in miniature: runs, tables, figures, the page.
+    """A folder with everything in miniature: runs, tables, figures, the page."""
 
-    Several test processes share it: the first makes it, the others wait for it.
-    """
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tiny-reproduction"
-    with open(base.parent / "tiny-reproduction.lock", "w") as lock:
-        with contextlib.suppress(ImportError):
-            import fcntl
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FSN_CACHE", str(folder / "cache"))
+            reproduce(folder)
 
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "made").exists():
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("FSN_CACHE", str(shared / "cache"))
-                reproduce(shared)
-            (shared / "made").touch()
-    return shared
+    return made_once(tmp_path_factory, "tiny-reproduction", make)
