@@ -51,8 +51,10 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
     (run / "log.txt").write_text(
         f"run {run} is new\nearlier /scratch/somebody/runs/a: goes on; 1.6/1.5, s/epoch, https://example.org/a/b\n"
     )
-    (run / "last").mkdir()
-    (run / "last" / "CURRENT").write_text("1")
+    for step in (7, 8):
+        (run / "last" / f"step-{step:08d}").mkdir(parents=True)
+        (run / "last" / f"step-{step:08d}" / "state.json").write_text("{}")
+    (run / "last" / "CURRENT").write_text("step-00000008")
     (run / "tensorboard").mkdir()
     (run / "lock").touch()
     (run / "DONE").write_text("{}")
@@ -63,7 +65,8 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
     assert (target / "log.txt").read_text() == (
         "run a is new\nearlier a: goes on; 1.6/1.5, s/epoch, https://example.org/a/b\n"
     )
-    assert (archive_run(run, tmp_path / "results", resume_state=True) / "last" / "CURRENT").exists()
+    last = archive_run(run, tmp_path / "results", resume_state=True) / "last"
+    assert {p.name for p in last.iterdir()} == {"CURRENT", "step-00000008"}
     assert {p.name for p in archive_run(run, tmp_path / "results", weights=True).iterdir()} == {
         *thin,
         "best.safetensors",

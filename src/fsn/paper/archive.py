@@ -29,6 +29,7 @@ from ..measure.losses import FILE, store_losses, weights_hash
 from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
+from ..train.checkpoint import Checkpoints
 from ..train.run import same_but_seed
 from .bench import MEASURED, Bench, store_measurements, store_text
 from .needs import PAPER, Scale, epochs_of
@@ -85,8 +86,11 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
     """The thin form of a run in a new folder, signed."""
     copy.mkdir()
     kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in (*EPOCHS, *_best(run))}
+    checkpoints = Checkpoints(run.folder / STATE).names()
     for file in _files(run.folder):
         place = file.relative_to(run.folder)
+        if place.parts[0] == STATE and place.parent.name in checkpoints[1:]:
+            continue  # the newest is all that a resume needs
         first, target = place.parts[0], copy / place
         if first not in (*names, *hashes.GROWING) and not (first == KERNEL and place.name in kernels):
             continue

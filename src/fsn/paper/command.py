@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +11,7 @@ import tyro
 
 from ..errors import UserError
 from ..io import check_writable, write_text_atomic, writing
+from ..progress import say
 from ..text import printable
 from ..train.commands import RunPath
 
@@ -147,10 +147,6 @@ def archive(
 
 
 # -- inside ------------------------------------------------------------------------------------------------
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def train(bench: Bench, needs: Sequence[Need], runs: Path) -> int:

@@ -21,8 +21,8 @@ from ..progress import say
 
 FILE = "hashes.json"
 GROWING = ("metrics.jsonl", "timings.jsonl")
-KEPT = ["config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE"]
-KEPT += ["kernel/*.safetensors", "*.npz", "measured.json"]
+SIGNED = ["config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE"]
+SIGNED += ["kernel/*.safetensors", "*.npz", "measured.json"]
 """The files of a run folder that are checked. (Checkpoints in last/ carry their own hashes.)"""
 Entry = tuple[int, str]
 """Bytes, and the sha256 of so many bytes."""
@@ -109,7 +109,7 @@ def add(folder: Path, name: str) -> None:
 
 
 def _found(folder: Path) -> dict[str, list[Entry]]:
-    paths = [path for pattern in KEPT for path in sorted(folder.glob(pattern))]
+    paths = [path for pattern in SIGNED for path in sorted(folder.glob(pattern))]
     contents = {path.relative_to(folder).as_posix(): read_file(path) for path in paths}
     return {name: [(len(data), sha256(data))] for name, data in contents.items()}
 

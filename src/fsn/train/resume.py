@@ -19,8 +19,8 @@ from .run import (
     DURATION_ENTRIES,
     ENDING_ENTRIES,
     RunFolder,
-    compare,
     differences,
+    differing_entries,
     find_run,
     load_run,
     load_weights,
@@ -223,7 +223,7 @@ class Source:
 
     def check(self, config: Config) -> None:
         """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
-        different = compare(self.model, config_to_dict(config), FREE)
+        different = differing_entries(self.model, config_to_dict(config), FREE)
         listed = [
             f"{n} ({a} there, {b} asked)" for n, (a, b) in different.items() if not n.startswith("dropout")
         ]

@@ -440,7 +440,7 @@ class Run:
                 raise UserError(
                     f"{path} does not say which model it is for; put the right file back"
                 ) from None
-            different += compare(config_to_dict(trained), config_to_dict(self.model_config), frozenset())
+            different += differing_entries(config_to_dict(trained), config_to_dict(self.model_config), frozenset())
         if different:
             raise UserError(
                 f"{path} and the config.yaml beside it do not belong together (they differ in "
@@ -539,7 +539,7 @@ def flatten(d: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def compare(a: Mapping[str, Any], b: Mapping[str, Any], free: Set[str]) -> dict[str, tuple[Any, Any]]:
+def differing_entries(a: Mapping[str, Any], b: Mapping[str, Any], free: Set[str]) -> dict[str, tuple[Any, Any]]:
     """Entries, flattened, in which two configs differ, save those that are ``free`` to."""
     x, y = flatten(a), flatten(b)
     names = sorted((x.keys() | y.keys()) - free)
@@ -553,12 +553,12 @@ def differences(before: dict[str, Any], asked: dict[str, Any]) -> dict[str, tupl
     """
     kept = before["recipe"]
     recipe = {name: kept[name] if value == "auto" else value for name, value in asked["recipe"].items()}
-    return compare(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING_ENTRIES)
+    return differing_entries(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING_ENTRIES)
 
 
 def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two configs differ in nothing but the seed (and in what does not touch epoch 1)."""
-    return not compare(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
+    return not differing_entries(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
 
 
 def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str, float]:
