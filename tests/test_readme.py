@@ -107,7 +107,8 @@ def check_readme(namespace: dict[str, object]) -> None:
 def test_readme_is_short() -> None:
     """A thousand words at most, and no paragraph of more than sixty."""
     text = FENCE.sub("", README.read_text("utf-8"))
-    assert len(text.split()) <= 1000
+    words = len(text.split())
+    assert words <= 1000
     prose = [p for p in text.split("\n\n") if not p.lstrip().startswith(("|", "#", "!", "<", "-", "$"))]
     long = [p[:60] for p in prose if len(p.split()) > 60]
     assert not long, f"split these paragraphs: {long}"

