@@ -53,7 +53,7 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
     )
     for step in (7, 8):
         (run / "last" / f"step-{step:08d}").mkdir(parents=True)
-        (run / "last" / f"step-{step:08d}" / "state.json").write_text("{}")
+        (run / "last" / f"step-{step:08d}" / "state.json").write_text('{"lines": {}}')
     (run / "last" / "CURRENT").write_text("step-00000008")
     (run / "tensorboard").mkdir()
     (run / "lock").touch()

@@ -191,3 +191,18 @@ def test_the_callers_generator_is_left_alone(tmp_path: Path) -> None:
     r = Recipe.from_dict({**recipe().to_dict(), "max_steps": 2})
     train("fsn-1m", corpus(), tmp_path / "a", r, overrides=MODELS["fsn-1m"], quiet=True)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_archived_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    """Its metrics are thinned, and the checkpoint knows how much of them is left."""
+    from fsn.paper.archive import archive_run
+
+    a, b, text, overrides = tmp_path / "a", tmp_path / "b", corpus(), MODELS["fsn-1m"]
+    train("fsn-1m", text, a, recipe(), overrides=overrides, quiet=True)
+    train("fsn-1m", text, b, recipe(max_steps=30), overrides=overrides, quiet=True)
+    thin = archive_run(b, tmp_path / "results", resume_state=True)
+    assert 0 < len(lines(thin)) < len(lines(b))
+    train("fsn-1m", text, thin, recipe(), overrides=overrides, extend=True, quiet=True)
+    x, y = last_tensors(a), last_tensors(thin)
+    assert all(torch.equal(x[name], y[name]) for name in x)
+    assert timeless(load_run(thin).epochs) == timeless(load_run(a).epochs)

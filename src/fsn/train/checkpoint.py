@@ -86,6 +86,22 @@ def _signature(state: bytes) -> bytes:
     return f"{sha256(state)}  state.json\n".encode()
 
 
+def lines_before(checkpoint: Path) -> dict[str, int]:
+    """How many bytes of each growing file were written before a checkpoint."""
+    state = parse_json(read_file(checkpoint / "state.json"), "state.json")
+    entries = state["lines"] if "lines" in state else {"metrics.jsonl": (state["metrics_bytes"], None)}
+    return {name: size for name, (size, _) in entries.items()}
+
+
+def go_on_from(checkpoint: Path, lines: dict[str, tuple[int, str]]) -> None:
+    """Let a copied checkpoint go on from these bytes of the growing files, which the copy has in a thinner form."""
+    state = parse_json(read_file(checkpoint / "state.json"), "state.json")
+    state.pop("metrics_bytes", None)
+    document = json.dumps({**state, "lines": lines}, indent=1).encode()
+    write_bytes_atomic(checkpoint / "state.json", document)
+    write_bytes_atomic(checkpoint / "state.sha256", _signature(document))
+
+
 class Checkpoints:
     """The checkpoints of one run."""
 
