@@ -15,6 +15,8 @@ from tests.faults.harness import Worker, end_of, is_one_sentence
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES, errno.EROFS, errno.EFBIG)
 SAMPLE = 9
+PARTS = 10
+"""All calls in so many tests, which can run beside each other."""
 
 
 @pytest.fixture(scope="session")
@@ -55,15 +57,19 @@ def test_a_call_that_fails(worker: Worker, reference: Path, calls: int, tmp_path
 
 
 @pytest.mark.faults
-def test_killed_at_every_call(worker: Worker, reference: Path, calls: int, tmp_path: Path) -> None:
-    for at in range(calls):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_killed_at_every_call(worker: Worker, reference: Path, calls: int, tmp_path: Path, part: int) -> None:
+    for at in range(part, calls, PARTS):
         check(worker, reference, tmp_path / "run", at, 0)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("turn", range(2))
-def test_every_call_fails(worker: Worker, reference: Path, calls: int, tmp_path: Path, turn: int) -> None:
-    for at in range(calls):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_call_fails(
+    worker: Worker, reference: Path, calls: int, tmp_path: Path, turn: int, part: int
+) -> None:
+    for at in range(part, calls, PARTS):
         check(worker, reference, tmp_path / "run", at, ERRORS[(at + turn) % len(ERRORS)])
 
 
