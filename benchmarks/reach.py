@@ -68,7 +68,7 @@ def bits_by_position(model: Any, texts: Tensor, reach: int | None, bar: Bar | No
 
 
 def main(options: Options) -> None:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for folder in options.runs:
         run = load_run(folder)
         which: Literal["best", "last"] = "best" if (run.folder / "best.safetensors").exists() else "last"

@@ -85,7 +85,7 @@ def from_before(run: Path) -> None:
         state |= {"metrics_bytes": (run / "metrics.jsonl").stat().st_size}
         del state["lines"]
         file.write_text(json.dumps(state))
-        (file.parent / "state.sha256").write_text(hashes.sha256(file.read_bytes()))
+        (file.parent / "state.sha256").write_text(f"{hashes.sha256(file.read_bytes())}  state.json\n")
 
 
 def test_a_folder_from_before_is_read_with_one_warning_and_signed_when_it_goes_on(
