@@ -11,6 +11,7 @@ the softmax over what remains.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,11 @@ import tyro
 from torch import Tensor
 
 import fsn
+from fsn.data import Windows
 from fsn.io import write_text_atomic
-from fsn.progress import Bar
+from fsn.models import LanguageModel
 from fsn.train import load_run
+from fsn.train.evaluate import window_losses
 from fsn.train.world import World, environment
 
 
@@ -54,17 +57,14 @@ def sliding(reach: int) -> Callable[[Tensor], Tensor]:
     return cut
 
 
-@torch.no_grad()
-def bits_by_position(model: Any, texts: Tensor, reach: int | None, bar: Bar | None = None) -> Tensor:
-    """Mean bits of every prediction, (T − 1,), of windows (n, T)."""
-    total = torch.zeros(texts.shape[1] - 1, dtype=torch.float64)
+def bits_by_position(
+    model: LanguageModel, windows: Windows, starts: Tensor, reach: int | None, label: str | None = None
+) -> Tensor:
+    """Mean bits of every prediction, (T − 1,), of the windows with these numbers."""
     points = {} if reach is None else {"layers.*.attention": sliding(reach)}
-    for text in texts.split(4):
-        with fsn.replace(model, points):
-            total += model.loss(text[:, :-1], text[:, 1:]).double().view(len(text), -1).sum(0)
-        if bar is not None:
-            bar.update(len(text))
-    return total / len(texts) / torch.log(torch.tensor(2.0, dtype=torch.float64))
+    with fsn.replace(model, points):
+        found = list(window_losses(model, windows, starts, batch_size=4, label=label))
+    return torch.cat(found).double().mean(0) / math.log(2)
 
 
 def main(options: Options) -> None:
@@ -73,13 +73,12 @@ def main(options: Options) -> None:
         run = load_run(folder)
         which: Literal["best", "last"] = "best" if (run.folder / "best.safetensors").exists() else "last"
         model, tokens = run.load_model(which), run.load_corpus().valid
-        starts = torch.linspace(0, len(tokens) - options.length, options.windows).long()
-        texts = torch.stack([tokens[s : s + options.length].long() for s in starts.tolist()])
-        with Bar(folder.name, 2 * len(texts)) as bar:
-            for reach in (None, options.reach):
-                found = bits_by_position(model, texts, reach, bar)
-                parts = [part.mean().item() for part in found.tensor_split(options.parts)]
-                rows.append({"run": folder.name, "which": which, "reach": reach, "bits": parts})
+        windows = Windows(tokens, options.length, stride=1)
+        starts = torch.linspace(0, len(windows) - 1, options.windows).long()
+        for reach in (None, options.reach):
+            found = bits_by_position(model, windows, starts, reach, folder.name)
+            parts = [part.mean().item() for part in found.tensor_split(options.parts)]
+            rows.append({"run": folder.name, "which": which, "reach": reach, "bits": parts})
     print(f"{options.windows} windows of {options.length}; bits in {options.parts} parts of the window")
     for row in rows:
         how = "as it is" if row["reach"] is None else f"last {row['reach']}"

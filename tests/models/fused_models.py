@@ -375,6 +375,21 @@ class Broken:
         return launch
 
 
+@contextlib.contextmanager
+def first_check(broken: str | None, raises: bool, forced: bool) -> Iterator[pytest.MonkeyPatch]:
+    """Kernels are checked on this CPU, as at their first use; one of them ("module:name") may be broken."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FSN_FUSED", "force" if forced else "1")
+        patch.setattr(check, "CHECKED", {"cpu"})
+        patch.setattr(check, "LENGTHS", {256: 9})
+        patch.setattr(check, "_verdicts", {})
+        if broken:
+            module, _, name = broken.partition(":")
+            home = importlib.import_module(f"fsn.ops.fused.{module}")
+            patch.setattr(home, name, Broken(getattr(home, name), raises))
+        yield patch
+
+
 def self_check(
     family: str = "fsn",
     dtype: str = "float32",
@@ -390,15 +405,7 @@ def self_check(
     tokens, targets = text(1, 4, "cpu")
     random = torch.get_rng_state()
     with contextlib.ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("FSN_FUSED", "force" if forced else "1")
-        patch.setattr(check, "CHECKED", {"cpu"})
-        patch.setattr(check, "LENGTHS", {256: 9})
-        patch.setattr(check, "_verdicts", {})
-        if broken:
-            module, _, name = broken.partition(":")
-            home = importlib.import_module(f"fsn.ops.fused.{module}")
-            patch.setattr(home, name, Broken(getattr(home, name), raises))
+        patch = stack.enter_context(first_check(broken, raises, forced))
         checks = Counter[bool]()
         plain = selfcheck.disagreement
 

@@ -29,7 +29,7 @@ from ..measure.losses import FILE, store_losses, weights_hash
 from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
-from ..train.checkpoint import Checkpoints, go_on_from, lines_before
+from ..train.checkpoint import Checkpoints, go_on_from, lines_of, read_state
 from ..train.run import same_but_seed
 from .bench import MEASURED, Bench, store_measurements, store_text
 from .needs import PAPER, Scale, epochs_of
@@ -87,7 +87,7 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
     copy.mkdir()
     kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in (*EPOCHS, *_best(run))}
     checkpoints = Checkpoints(run.folder / STATE).names() if STATE in names else []
-    before = lines_before(run.folder / STATE / checkpoints[0]) if checkpoints else {}
+    before = lines_of(read_state(run.folder / STATE / checkpoints[0])) if checkpoints else {}
     lines: dict[str, hashes.Entry] = {}
     for file in _files(run.folder):
         place = file.relative_to(run.folder)
@@ -104,7 +104,7 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
             continue
         data = hashes.read(run.folder, place.as_posix())  # what is signed below was right until now
         if first in hashes.GROWING:
-            cut = before.get(first, 0)
+            cut, _ = before.get(first, (0, None))
             done, later = (b"".join(_thinned(part.splitlines(True))) for part in (data[:cut], data[cut:]))
             lines[first] = (len(done), hashes.sha256(done))
             data = done + later

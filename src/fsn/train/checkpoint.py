@@ -86,16 +86,20 @@ def _signature(state: bytes) -> bytes:
     return f"{sha256(state)}  state.json\n".encode()
 
 
-def lines_before(checkpoint: Path) -> dict[str, int]:
-    """How many bytes of each growing file were written before a checkpoint."""
-    state = parse_json(read_file(checkpoint / "state.json"), "state.json")
-    entries = state["lines"] if "lines" in state else {"metrics.jsonl": (state["metrics_bytes"], None)}
-    return {name: size for name, (size, _) in entries.items()}
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """state.json of a checkpoint's folder, unchecked."""
+    state: dict[str, Any] = parse_json(read_file(checkpoint / "state.json"), "state.json")
+    return state
+
+
+def lines_of(state: dict[str, Any]) -> dict[str, tuple[int, str | None]]:
+    """Of each growing file, the bytes written before a checkpoint and their sha256, which older ones do not have."""
+    return state["lines"] if "lines" in state else {"metrics.jsonl": (state["metrics_bytes"], None)}
 
 
 def go_on_from(checkpoint: Path, lines: dict[str, tuple[int, str]]) -> None:
     """Let a copied checkpoint go on from these bytes of the growing files, which the copy has in a thinner form."""
-    state = parse_json(read_file(checkpoint / "state.json"), "state.json")
+    state = read_state(checkpoint)
     state.pop("metrics_bytes", None)
     document = json.dumps({**state, "lines": lines}, indent=1).encode()
     write_bytes_atomic(checkpoint / "state.json", document)

@@ -14,7 +14,7 @@ from ..checks import check
 from ..data import Encoding
 from ..models import Config, config_from_dict, config_to_dict
 from . import hashes
-from .checkpoint import Checkpoint, first_not_finite
+from .checkpoint import Checkpoint, first_not_finite, lines_of
 from .recipe import Recipe
 from .run import (
     DURATION_ENTRIES,
@@ -178,8 +178,7 @@ def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Metrics and best weights as they were when the checkpoint was written."""
     for warning in checkpoint.warnings:
         folder.say(f"warning: {warning}; going on from {checkpoint.name}, the one before it")
-    state = checkpoint.state
-    folder.open_metrics(state.get("lines") or {"metrics.jsonl": (state["metrics_bytes"], None)})
+    folder.open_metrics(lines_of(checkpoint.state))
     if checkpoint.best is None:
         folder.hashes.remove("best.safetensors")
     else:

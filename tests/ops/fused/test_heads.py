@@ -150,29 +150,20 @@ def first_use(
 ) -> dict[str, Any]:
     """What a layer does that checks its kernels, one of which ("module:name") may be broken."""
     import contextlib
-    import importlib
     import warnings
 
     import torch
 
     from fsn.nn import selfcheck
-    from fsn.ops.fused import check, tiles
-    from tests.models.fused_models import Broken
+    from fsn.ops.fused import tiles
+    from tests.models.fused_models import first_check
 
     layer, x = made(6, 2, "cpu"), torch.randn(1, 7, 12)
     used, checks = [], []
     plain, fused = selfcheck.disagreement, type(layer)._fused
     with contextlib.ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("FSN_FUSED", "force" if forced else "1")
-        patch.setattr(check, "CHECKED", {"cpu"})
-        patch.setattr(check, "LENGTHS", {256: 9})
-        patch.setattr(check, "_verdicts", {})
+        patch = stack.enter_context(first_check(broken, False, forced))
         patch.setattr(tiles, "NARROW", few_programs())
-        if broken:
-            module, _, name = broken.partition(":")
-            home = importlib.import_module(f"fsn.ops.fused.{module}")
-            patch.setattr(home, name, Broken(getattr(home, name), False))
 
         def counted(*args: Any) -> str | None:
             checks.append(args[-1])
