@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
 from tests.train.tiny import (
     MODELS,
@@ -206,3 +207,15 @@ def test_an_archived_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
     x, y = last_tensors(a), last_tensors(thin)
     assert all(torch.equal(x[name], y[name]) for name in x)
     assert timeless(load_run(thin).epochs) == timeless(load_run(a).epochs)
+
+
+def test_a_run_does_not_go_on_beside_a_damaged_record(tmp_path: Path) -> None:
+    """The coupling kernels of epochs that are not trained again stay in the folder, so they are checked."""
+    text, overrides = corpus(), MODELS["fsn-1m"]
+    train("fsn-1m", text, tmp_path, recipe(max_steps=30), overrides=overrides, quiet=True)
+    kept = tmp_path / "kernel" / "epoch-0001.safetensors"
+    data = bytearray(kept.read_bytes())
+    data[-1] ^= 1
+    kept.write_bytes(data)
+    with pytest.raises(UserError, match=r"epoch-0001\.safetensors is not what the run wrote"):
+        train("fsn-1m", text, tmp_path, recipe(), overrides=overrides, extend=True, quiet=True)
