@@ -238,7 +238,7 @@ def three_numbers(readme: str) -> str:
     cards = []
     for row in table[1].splitlines():
         what, ours, theirs, shifted, conditions = (
-            html.escape(cell.strip(" *")) for cell in row.strip("| ").split("|")
+            html.escape(cell.strip()) for cell in row.strip("| ").split("|")
         )
         cards.append(
             f'<div class="number"><div class="what">{what}</div><div class="ours">{ours}</div>'

@@ -1,7 +1,7 @@
 """Draws the pictures of docs/pictures: ``python docs/site/pictures.py``.
 
 Plain SVG without a background, in colours that show on white and on black. Curves and angles are computed from the
-formulas beside them; nothing is measured here.
+formulas beside them; ``copy-depth`` shows the losses kept in ``results/``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
+from fsn.measure.copy_depth import Battery, depth_losses
+
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
-BLUE, ORANGE, GREEN, GREY = "#3b82d6", "#e07b39", "#2f9e6e", "#858a92"
+RESULTS = FOLDER.parents[1] / "results"
+BLUE, ORANGE, GREEN, GREY, GOLD = "#3b82d6", "#e07b39", "#2f9e6e", "#858a92", "#c8a21f"
+"""As in all figures: FSN and successors blue, Kuramoto attention orange, transformer grey, KV shift gold."""
 STYLE = (
     'text{font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;font-size:15px;fill:#858a92}'
-    ".m{text-anchor:middle}.e{text-anchor:end}.b{font-weight:600}.big{font-size:21px}"
+    ".m{text-anchor:middle}.e{text-anchor:end}.b{font-weight:600}.big{font-size:21px}.s{font-size:11px}"
     ".it{font-style:italic;font-family:Georgia,'Times New Roman',serif;font-size:17px}"
 )
 
@@ -121,21 +127,21 @@ def successor() -> str:
             x = left + 31 * i
             places[number, i] = x
             if letter != " ":
-                colour = {(0, 5): BLUE, (1, 5): BLUE, (0, 6): ORANGE}.get((number, i), GREY)
+                colour = {(0, 5): ORANGE, (1, 5): ORANGE, (0, 6): BLUE}.get((number, i), GREY)
                 parts.append(clock(x, 92, 13, LETTERS[letter], colour))
                 parts.append(text(x, 136, letter, "m big b", colour))
     u, v, t = places[0, 5], places[0, 6], places[1, 5]
     parts += [
         text(284, 97, "…", "m big"),
-        clock(t + 38, 92, 15, LETTERS["t"], ORANGE),
-        text(t + 38, 136, "?", "m big b", ORANGE),
-        arrow(f"M{t} 72C{t - 60} 18 {u + 60} 18 {u} 71", BLUE),
-        text((u + t) / 2, 24, "attention finds the place", "m", BLUE),
-        text(u, 158, "u", "m it", BLUE),
-        text(v, 158, "u+1", "m it", ORANGE),
-        text(t, 158, "t", "m it", BLUE),
-        arrow(f"M{v} 166C{v + 60} 216 {t - 30} 216 {t + 34} 150", ORANGE, 2.5),
-        text((v + t) / 2 + 10, 224, "and what came next pulls", "m", ORANGE),
+        clock(t + 38, 92, 15, LETTERS["t"], BLUE),
+        text(t + 38, 136, "?", "m big b", BLUE),
+        arrow(f"M{t} 72C{t - 60} 18 {u + 60} 18 {u} 71", ORANGE),
+        text((u + t) / 2, 24, "attention finds the place", "m", ORANGE),
+        text(u, 158, "u", "m it", ORANGE),
+        text(v, 158, "u+1", "m it", BLUE),
+        text(t, 158, "t", "m it", ORANGE),
+        arrow(f"M{v} 166C{v + 60} 216 {t - 30} 216 {t + 34} 150", BLUE, 2.5),
+        text((v + t) / 2 + 10, 224, "and what came next pulls", "m", BLUE),
     ]
     return svg(
         580,
@@ -192,11 +198,11 @@ def coherence() -> str:
     )
 
 
-def bar(x: float, y: float, height: float, colour: str) -> str:
+def bar(x: float, y: float, height: float, colour: str, width: float = 18) -> str:
     top = min(y, y - height)
     return (
-        f'<rect x="{n(x - 9)}" y="{n(top)}" width="18" height="{n(max(abs(height), 1))}" rx="2" fill="{colour}" '
-        'fill-opacity=".75"/>'
+        f'<rect x="{n(x - width / 2)}" y="{n(top)}" width="{n(width)}" height="{n(max(abs(height), 1))}" '
+        f'rx="2" fill="{colour}" fill-opacity=".75"/>'
     )
 
 
@@ -205,9 +211,9 @@ def pull() -> str:
     t, u, after = -0.5, 0.75, 2.25
     parts = []
     for x, name, aim in ((125, "Kuramoto attention", u), (375, "FSN", after)):
-        colour = BLUE if aim == u else ORANGE
+        colour = ORANGE if aim == u else BLUE
         parts += [text(x, 22, name, "m b", colour), clock(x, 150, 84, None)]
-        for angle, label, shade in ((t, "θ_{t}", GREY), (u, "θ_{u}", BLUE), (after, "θ_{u+1}", ORANGE)):
+        for angle, label, shade in ((t, "θ_{t}", GREY), (u, "θ_{u}", ORANGE), (after, "θ_{u+1}", BLUE)):
             faint = ' opacity=".35"' if label == "θ_{u+1}" and aim == u else ""
             tip, place = on_circle(x, 150, 76, angle), on_circle(x, 150, 104, angle)
             parts.append(
@@ -217,8 +223,8 @@ def pull() -> str:
         if aim == after:
             parts += [arc(x, 150, 66, u, after - 0.08, GREEN, 2), text(x, 128, "δ_{u}", "m it", GREEN)]
     parts += [
-        text(125, 276, "sin(θ_{u} − θ_{t})", "m it", BLUE),
-        text(375, 276, "sin(θ_{u+1} − θ_{t})", "m it", ORANGE),
+        text(125, 276, "sin(θ_{u} − θ_{t})", "m it", ORANGE),
+        text(375, 276, "sin(θ_{u+1} − θ_{t})", "m it", BLUE),
         text(375, 302, "= sin(θ_{u} − θ_{t} + δ_{u})", "m it", GREEN),
     ]
     return svg(
@@ -243,14 +249,14 @@ def harmonics() -> str:
         return 0.55 * math.sin(p) + 0.45 * math.sin(2 * p) + 0.25 * math.sin(3 * p)
 
     parts = axes(x0, x1, y0)
-    for shade, f in ((BLUE, math.sin), (ORANGE, near)):
+    for shade, f in ((ORANGE, math.sin), (BLUE, near)):
         parts.append(f'<path d="{curve(f, x, y)}" fill="none" stroke="{shade}" stroke-width="3"/>')
     parts += [
-        text(420, 62, "sin Δ", "m it", BLUE),
-        text(262, 44, "three harmonics", "e", ORANGE),
+        text(420, 62, "sin Δ", "m it", ORANGE),
+        text(262, 44, "three harmonics", "e", BLUE),
         text(34, 115, "pull", "m"),
         text(250, 196, "Δ, the phase difference", "m"),
-        text(250, 226, "with three, near phases pull hard and far ones hardly at all", "m", ORANGE),
+        text(250, 226, "with three, near phases pull hard and far ones hardly at all", "m", BLUE),
     ]
     return svg(
         500, 240, "One harmonic is a sine; three can pull near phases hard and leave far ones alone", parts
@@ -288,6 +294,49 @@ def frustration() -> str:
     return svg(500, 404, title, parts)
 
 
+RUNS = {
+    "transformer": ("transformer-1m-nodrop-seed0", GREY),
+    "Kuramoto attention": ("kuramoto-1m-seed0", ORANGE),
+    "transformer with KV shift": ("transformer-kvshift-1m-nodrop-seed0", GOLD),
+    "FSN": ("fsn-1m-seed0", BLUE),
+}
+"""Four models without dropout, and the runs that they are."""
+
+
+def copy_depth() -> str:
+    """Bits per character by copy depth. Below depth 2 all four are alike: that bin has a line of text."""
+    with np.load(RESULTS / "texts" / "enwik8.npz", allow_pickle=False) as kept:
+        arrays = [kept[name] for name in ("windows", "enriched", "depth", "distance")]
+        battery = Battery(*arrays, int(kept["length"]), int(kept["stride"]))
+    losses = {}
+    for name, (run, _) in RUNS.items():
+        with np.load(RESULTS / run / "token_losses.npz", allow_pickle=False) as kept:
+            losses[name] = kept["bits"]
+    first, *rows = depth_losses(losses, battery).rows
+    x0, x1, y0, scale = 64.0, 690.0, 300.0, 300.0
+    parts = [
+        text(20, 150, "bits per character", "m", GREY).replace(
+            "<text", '<text transform="rotate(-90 20 150)"'
+        )
+    ]
+    for tick in (0.0, 0.2, 0.4, 0.6, 0.8):
+        y = y0 - scale * tick
+        parts += [line(x0, y, x1, y, GREY, 0.5 if tick else 1), text(x0 - 8, y + 5, f"{tick:.1f}", "e")]
+    for i, row in enumerate(rows):
+        middle = x0 + (x1 - x0) * (i + 0.5) / len(rows)
+        for j, (name, (_, colour)) in enumerate(RUNS.items()):
+            x = middle + 25 * (j - 1.5)
+            parts.append(bar(x, y0, scale * row[name], colour, 22))
+            parts.append(text(x, y0 - scale * row[name] - 5, f"{row[name]:.2f}"[1:], "m s"))
+        parts.append(text(middle, y0 + 22, row["depth"], "m"))
+    low, high = min(first[name] for name in RUNS), max(first[name] for name in RUNS)
+    new = f"new text (depth {first['depth']}): all four between {low:.3f} and {high:.3f}"
+    parts += [text((x0 + x1) / 2, y0 + 48, f"copy depth; {new}", "m")]
+    for x, (name, (_, colour)) in zip((80, 212, 396, 626), RUNS.items(), strict=True):
+        parts += [bar(x, 26, 12, colour, 12), text(x + 14, 26, name)]
+    return svg(710, 360, "Bits per character by copy depth, no dropout in any model", parts)
+
+
 def icon() -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
@@ -305,6 +354,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "pull": pull,
     "harmonics": harmonics,
     "frustration": frustration,
+    "copy-depth": copy_depth,
     "icon": icon,
 }
 
