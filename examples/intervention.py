@@ -15,9 +15,8 @@ SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 PERIOD = len(SENTENCE)
 
 model = fsn.load("fsn-1m")
-tokens = model.encode(
-    2 * SENTENCE
-)  # (1, 128): no encyclopedia has these names, so the second time they must be copied
+# (1, 128): no encyclopedia has these names, so the second time they must be copied.
+tokens = model.encode(2 * SENTENCE)
 
 
 @torch.no_grad()
@@ -32,7 +31,7 @@ with torch.no_grad(), fsn.record(model, "layers.*.attention") as points:
     model(tokens)
 print("layer   attention to the same place, one sentence back")
 for name, attention in points.items():
-    back = attention[0].diagonal(-PERIOD)  # A[t, t - PERIOD] for every t of the second saying
+    back = attention[0].diagonal(-PERIOD)  # A[t, t - PERIOD] for every t of the repetition
     print(f"{name:20} {float(back[8:].mean()):6.1%}")
 
 
@@ -56,6 +55,6 @@ with fsn.replace(model, {"layers.*.gates.value": lambda gate: gate.abs()}):
     attractive = second_time()
 
 print(f"\nbits per character, the second time: {whole:.2f}")
-print(f"  layer 4 does not see the first saying  {unseeing:.2f}")
-print(f"  layer 4 without its successor field    {unfrustrated:.2f}")
-print(f"  value gates made positive              {attractive:.2f}")
+print(f"  layer 4 looks half a sentence back  {unseeing:.2f}")
+print(f"  layer 4 without its successor field {unfrustrated:.2f}")
+print(f"  value gates made positive           {attractive:.2f}")

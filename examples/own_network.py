@@ -25,15 +25,17 @@ def main(steps: int = 200, device: str = "cuda" if torch.cuda.is_available() els
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     losses = []
-    for _ in range(steps):
+    for step in range(steps):
         rows = text[torch.randint(len(text) - 65, (16, 1), device=device) + torch.arange(65, device=device)]
         with torch.autocast(device, dtype=torch.bfloat16):
             loss = nn.functional.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step(), schedule.step(), losses.append(loss.item())
+        if step % 20 == 0:
+            print(f"step {step:3d}: {losses[-1]:.2f} nats", flush=True)
     return losses
 
 
 if __name__ == "__main__":
-    print("loss in nats, every 20 steps:", " ".join(f"{loss:.2f}" for loss in main()[::20]))
+    main()

@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory() as scratch:
         Recipe(max_steps=options.steps, length=128, batch_size=16, lr=3e-3),
         overrides={"k": 48, "layers": 2},
     )
-    print(f"{run.best['valid_bits']:.3f} bits per symbol on the last part of the text")
+    print(f"{run.best['valid_bits']:.3f} bits per symbol on the validation part of the text")
 
     model = fsn.load(run.folder)
     print("\n" + model.generate("The ", 200, temperature=0.7))
