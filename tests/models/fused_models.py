@@ -109,12 +109,13 @@ def compare(
     batch: int = 2,
     steps: int = 0,
     chunk: int | None = None,
+    first_row: int = 0,
     **overrides: Any,
 ) -> dict[str, list[float]]:
     """Errors against float64 by name: of the fused path, and of the reference in the same precision."""
     model = build(family, device, steps, **overrides)
     tokens, targets = text(batch, T, device)
-    key = DropoutKey(torch.tensor(11, device=device)) if model.uses_dropout else None
+    key = DropoutKey(torch.tensor(11, device=device), first_row) if model.uses_dropout else None
     with path("fused"), limited(chunk=chunk):
         assert isinstance(model, FSN) and fused_stack.applies(model, tokens)
         found = selfcheck.errors(model, tokens, targets, getattr(torch, dtype), key)

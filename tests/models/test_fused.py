@@ -32,6 +32,14 @@ DTYPES = list(TOLERANCE)
 UNSERVED = ["fsn-dissolved", "transformer", "transformer-kvshift"]
 SERVED = [family for family in ALL_FAMILIES if family not in UNSERVED]
 CPU = torch.device("cpu")
+EVERYWHERE = {"dropout": 0.2, "dropout_hidden": 0.3, "dropout_attention": 0.25, "dropout_update": 0.15}
+DROPOUT: list[dict[str, Any]] = [
+    *({name: rate} for name, rate in EVERYWHERE.items()),
+    *({"dropout": 0.1, name: rate} for name, rate in EVERYWHERE.items() if name != "dropout"),
+    EVERYWHERE,
+    {"feedforward": "torus-swiglu", "dropout_hidden": 0.3},
+]
+"""Each place alone, each with the paper's, all of them."""
 
 
 def check(errors: dict[str, list[float]], dtype: str) -> None:
@@ -76,8 +84,11 @@ def test_what_is_rounded_is_a_choice(interpreter: Interpreter, rounding: str) ->
     check(interpreter(f"{MODELS}:compare", **arguments), "bfloat16")
 
 
-def test_dropout(interpreter: Interpreter) -> None:
-    check(interpreter(f"{MODELS}:compare", family="fsn", T=7, k=9, layers=1, dropout=0.3), "float32")
+@pytest.mark.parametrize("rates", DROPOUT, ids=" ".join)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dropout(interpreter: Interpreter, dtype: str, rates: dict[str, Any]) -> None:
+    arguments = {"family": "fsn", "dtype": dtype, "T": 7, "k": 9, "layers": 1, "first_row": 5, **rates}
+    check(interpreter(f"{MODELS}:compare", **arguments), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -99,17 +110,19 @@ def test_a_few_steps_of_training(interpreter: Interpreter) -> None:
 def test_same_bits_again_and_nothing_left_unwritten(interpreter: Interpreter, dtype: str) -> None:
     """Memory that kernels are given holds NaN; any element they read or return without writing shows."""
     again = interpreter(
-        f"{MODELS}:same_bits", family="fsn", dtype=dtype, T=7, k=9, dropout=0.2, poisoned=True
+        f"{MODELS}:same_bits", family="fsn", dtype=dtype, T=7, k=9, poisoned=True, **EVERYWHERE
     )
     assert again["filled"] > 20 and again["results"] > 20
     assert not again["different"] and not again["not finite"]
 
 
-@pytest.mark.parametrize("family", ["fsn", "fsn-mf-winding"])
-def test_what_is_not_kept_is_made_again_bit_by_bit(interpreter: Interpreter, family: str) -> None:
-    again = interpreter(
-        f"{MODELS}:same_bits", family=family, dtype="bfloat16", T=7, k=9, poisoned=True, kept=0
-    )
+@pytest.mark.parametrize(
+    "case",
+    [{"family": "fsn"}, {"family": "fsn", **EVERYWHERE}, {"family": "fsn-mf-winding"}],
+    ids=["fsn", "fsn-dropout", "fsn-mf-winding"],
+)
+def test_what_is_not_kept_is_made_again_bit_by_bit(interpreter: Interpreter, case: dict[str, Any]) -> None:
+    again = interpreter(f"{MODELS}:same_bits", dtype="bfloat16", T=7, k=9, poisoned=True, kept=0, **case)
     assert again["filled"] > 20 and not again["different"] and not again["not finite"]
 
 
@@ -153,10 +166,8 @@ def test_calls_that_take_the_reference_path(interpreter: Interpreter) -> None:
     "case",
     [
         {"family": "fsn-dissolved"},
-        {"family": "fsn", "dropout_attention": 0.1},
-        {"family": "fsn", "dropout_update": 0.1},
-        {"family": "fsn", "dropout_hidden": 0.1, "dtype": "bfloat16"},
-        {"family": "fsn", "feedforward": "none"},
+        {"family": "fsn", "feedforward": "none", "dropout_attention": 0.1},
+        {"family": "fsn", "feedforward": "none", "dtype": "bfloat16"},
     ],
     ids=lambda case: "-".join(map(str, case.values())),
 )
@@ -296,7 +307,9 @@ def check_written(found: dict[str, Any], family: str) -> None:
         {"family": "fsn-score", "k": 176, "T": 255, "steps": 50},
         {"family": "fsn-score", "k": 33, "T": 1500, "batch": 1, "layers": 1},
         {"family": "fsn-mf", "k": 176, "T": 255},
-        {"family": "fsn", "k": 33, "T": 70, "dropout": 0.1},
+        *({"family": "fsn", "k": 33, "T": 70, "first_row": 5, **rates} for rates in DROPOUT),
+        {"family": "fsn", "k": 176, "T": 255, **EVERYWHERE},
+        {"family": "fsn", "k": 33, "T": 1500, "batch": 1, "layers": 1, **EVERYWHERE},
         {"family": "fsn", "k": 33, "T": 1500, "batch": 1, "layers": 1},
     ],
     ids=lambda case: "-".join(f"{k}={v}" for k, v in case.items()),
@@ -313,7 +326,7 @@ def test_whole_models_on_a_gpu(case: dict[str, Any], dtype: str) -> None:
 def test_same_bits_and_nothing_left_unwritten_on_a_gpu(T: int, dtype: str) -> None:
     from tests.models.fused_models import same_bits
 
-    again = same_bits("fsn", dtype, "cuda", T=T, k=33, dropout=0.1, poisoned=True)
+    again = same_bits("fsn", dtype, "cuda", T=T, k=33, poisoned=True, **EVERYWHERE)
     assert again["filled"] > 20
     assert not again["different"] and not again["not finite"]
 

@@ -20,6 +20,7 @@ STREAMS = "tests.models.fused_streams"
         {"family": "fsn", "layers": 3, "kept": 0},
         {"family": "fsn", "dtype": "bfloat16"},
         {"family": "fsn", "T": 70, "chunk": 64},
+        {"family": "fsn", "layers": 1, "dropout_attention": 0.2, "dropout_hidden": 0.2},
         {"family": "fsn-shared-kernel"},
         {"family": "fsn-score", "layers": 2, "kept": 0},
         {"family": "kuramoto"},

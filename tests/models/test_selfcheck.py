@@ -19,7 +19,13 @@ CHECK = "tests.models.fused_models:self_check"
     "case",
     [
         {"family": "fsn", "dtype": "float32"},
-        {"family": "fsn", "dtype": "bfloat16", "dropout": 0.2},
+        {
+            "family": "fsn",
+            "dtype": "bfloat16",
+            "dropout": 0.2,
+            "dropout_attention": 0.2,
+            "dropout_hidden": 0.2,
+        },
         {"family": "fsn-mf", "dtype": "bfloat16"},
         {"family": "fsn", "dtype": "bfloat16", "backward": False},
     ],
@@ -42,13 +48,14 @@ def test_right_kernels_pass_once_and_unseen(interpreter: Interpreter, case: dict
         "swiglu:into_middle_kernel",
         "score_gradient:score_gradient_kernel",
         "attention:field_backward_kernel",
+        "dropout:attention_dropout_kernel",
     ],
 )
 def test_a_wrong_kernel_costs_one_line_and_the_reference_computes(
     interpreter: Interpreter, kernel: str
 ) -> None:
     """What the kernel writes is 1.3 times what it should be."""
-    found = interpreter(CHECK, dtype="bfloat16", broken=kernel)
+    found = interpreter(CHECK, dtype="bfloat16", broken=kernel, dropout_attention=0.2)
     assert found["served"] == [False, False] and not found["applies"] and found["finite"]
     assert found["checks"] == 1 and len(found["lines"]) == 1
     line = found["lines"][0]

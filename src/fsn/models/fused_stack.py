@@ -68,12 +68,12 @@ MODEL: Mapping[str, Callable[[Any], bool]] = {
     "winding": _any,
     "register": _none,
     "dropout": _any,
-    "dropout_hidden": _none,
-    "dropout_attention": _none,
+    "dropout_hidden": _any,
+    "dropout_attention": _any,
     "rounding": _one_of("both", "scores", "logits", "none"),
     "readout_start": _any,
     "tau_start": _any,
-    "dropout_update": _none,
+    "dropout_update": _any,
 }
 """The same for every field of an FSN's config."""
 
@@ -239,13 +239,20 @@ def rotary_tables(model: FSN, length: int) -> tuple[Tensor, Tensor]:
 def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tensor) -> tuple[Tensor, Tensor]:
     from ..ops.fused.attention import AttentionFunction
     from ..ops.fused.common import padded
+    from ..ops.fused.dropout import Drop
     from ..ops.fused.mean_field import MeanFieldFunction
-    from ..ops.fused.residual import Drop, ResidualFunction
+    from ..ops.fused.residual import ResidualFunction
     from ..ops.fused.swiglu import SwiGLUFunction
 
     model, length, dtype, dropout_key = shared.model, shared.length, shared.dtype, shared.dropout_key
     config, k, made = model.config, model.config.k, shared.coefficients[index]
     options = config.coupling, config.value_gate == "positive", layer.coupling.round_scores
+
+    def drop(rate: float, site: int) -> Drop | None:
+        if dropout_key is None or not rate:
+            return None
+        return Drop(rate, site, dropout_key.counter, dropout_key.first_row)
+
     score: Tensor | None = layer.kernel.score
     if score is not None and score.shape[1] < k:  # one number for all phases: autograd makes the sum
         score = score.expand(2, k).contiguous()
@@ -253,14 +260,16 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
         theta, feat, model.gates.weight, model.gates.bias, made.w, model.tau,
         layer.attention_bound.alpha, score, *shared.rotary, length, *options, made, shared.gates,
         shared.keep or index == config.layers - 1,
+        drop(layer.coupling.dropout, layer.coupling.site), drop(layer.dropout_update, layer.site + 1),
     )  # fmt: skip
     if index == 0:
         shared.packing.join()
     block = layer.feedforward
     if type(block) is SwiGLU:
         raw = SwiGLUFunction.apply(
-            copy, block.gate_up, block.bias, block.down, shared.blocks[index], shared.keep
-        )
+            copy, block.gate_up, block.bias, block.down, shared.blocks[index], shared.keep, length,
+            drop(block.dropout, block.site),
+        )  # fmt: skip
     elif isinstance(block, MeanField):
         raw = MeanFieldFunction.apply(theta, copy, *modes_of(block), shared.blocks[index])
         if block.winding:  # a SwiGLU of a few hidden units
@@ -273,10 +282,8 @@ def _layer(layer: FSNLayer, index: int, shared: Pass, theta: Tensor, feat: Tenso
             state = theta[:, :k].reshape(-1, length, k)
             raw = block(state, None, dropout_key).reshape(-1, k).to(dtype)
         raw = torch.nn.functional.pad(raw, (0, padded(k) - k))
-    drop = None
-    if dropout_key is not None and layer.dropout:
-        drop = Drop(layer.dropout, layer.site, dropout_key.counter, dropout_key.first_row)
-    return ResidualFunction.apply(theta, raw, layer.feedforward_bound.alpha, k, length, drop)
+    alpha, dropping = layer.feedforward_bound.alpha, drop(layer.dropout, layer.site)
+    return ResidualFunction.apply(theta, raw, alpha, k, length, dropping)
 
 
 def loss(model: FSN, tokens: Tensor, targets: Tensor, dropout_key: ops.DropoutKey | None) -> Tensor:

@@ -4,7 +4,9 @@ Run as a script: it replaces the launch of kernels by their compilation for comp
 runs one step of each model on the CPU. The numbers of that step mean nothing; its kernels are a real step's.
 A kernel that two models share is compiled once.
 
-    python -m tests.ops.fused.offline fsn-1m:255:bfloat16 fsn-mf-1m:255:bfloat16
+    python -m tests.ops.fused.offline fsn-1m:255:bfloat16 fsn-mf-1m:255:bfloat16 fsn-1m:255:bfloat16:0.1
+
+The last number is the rate of dropout, at all places.
 """
 
 from __future__ import annotations
@@ -83,10 +85,11 @@ def usage(cubin: bytes) -> dict[str, int]:
     return {"registers": int(found[1]), "stack": int(found[2])}
 
 
-def step(name: str, length: int, dtype: str) -> list[dict[str, Any]]:
+def step(name: str, length: int, dtype: str, dropout: float) -> list[dict[str, Any]]:
     """What the kernels of one step of a model need."""
     compiled.clear()
-    model = fsn.build(name, vocab_size=205, layers=1)
+    rates = ("dropout", "dropout_hidden", "dropout_attention", "dropout_update")
+    model = fsn.build(name, vocab_size=205, layers=1, **dict.fromkeys(rates, dropout) if dropout else {})
     tokens = torch.randint(205, (2, length))
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
         loss = model.loss(tokens, tokens)
@@ -97,7 +100,8 @@ def step(name: str, length: int, dtype: str) -> list[dict[str, Any]]:
 def main(cases: list[str]) -> None:
     JITFunction.run = compile_instead
     fused.available = lambda device: True
-    steps = [(name, int(length), dtype) for name, length, dtype in (case.split(":") for case in cases)]
+    split = (case.split(":") for case in cases)
+    steps = [(name, int(length), dtype, float(*rest)) for name, length, dtype, *rest in split]
     print(json.dumps([step(*one) for one in steps]))
 
 

@@ -27,15 +27,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fsn import ops
-from fsn.ops.fused.attention import AttentionFunction, rotary_table, stack
+from fsn.ops.fused.attention import DRIFT, AttentionFunction, rotary_table, stack
 from fsn.ops.fused.common import padded, power_of_two, round_up
+from fsn.ops.fused.dropout import Drop, dropped_attention
 from fsn.ops.fused.embedding import EmbeddingFunction
 from fsn.ops.fused.mean_field import MeanFieldFunction
 from fsn.ops.fused.readout import ROWS, R, ReadoutFunction, cross_entropy_backward_kernel
-from fsn.ops.fused.residual import Drop, ResidualFunction
-from fsn.ops.fused.swiglu import SwiGLUFunction
+from fsn.ops.fused.residual import ResidualFunction
+from fsn.ops.fused.score_gradient import softmax_backward
+from fsn.ops.fused.swiglu import SwiGLUFunction, gate_and_up, pack_swiglu, through_middle
+from fsn.ops.fused.tiles import BLOCK
 from tests import small
 from tests.ops.fused.inputs import (
     Errors,
@@ -51,6 +55,17 @@ from tests.ops.fused.inputs import (
 )
 
 FLOOR = 1e-3
+FIRST_ROW = 3
+
+
+def dropout_key(device: str) -> ops.DropoutKey:
+    """A key that a process with rows of a larger batch would have, its counter beyond 32 bits."""
+    return ops.DropoutKey(torch.tensor(2**33 + 12345, device=device), FIRST_ROW)
+
+
+def drop(rate: float, site: int, device: str) -> Drop | None:
+    """The same for a kernel."""
+    return Drop(rate, site, *dropout_key(device)) if rate else None
 
 
 def attention(
@@ -69,6 +84,8 @@ def attention(
     score: bool = False,
     spread: float | None = None,
     winding: float = 0.0,
+    dropout: float = 0.0,
+    dropout_update: float = 0.0,
     **limits: int | None,
 ) -> Errors:
     """The attention half, θ + bound(gate ⊙ coupling(θ)), from the features on.
@@ -76,7 +93,8 @@ def attention(
     ``spread`` is the standard deviation σ of the phases. A token's coherence with itself is k, with others
     about k exp(−σ²), and τ = √k: by default σ² = 2/√k, so that attention is neither even nor all on the
     diagonal.
-    ``winding`` is how many whole turns the phases have made, as a standard deviation. ``limits``: see :func:`limited`.
+    ``winding`` is how many whole turns the phases have made, as a standard deviation. ``dropout`` acts on the attention
+    weights, ``dropout_update`` on the gated coupling. ``limits``: see :func:`limited`.
     """
     spread = (2 * k**-0.5) ** 0.5 if spread is None else spread
     inputs = Inputs(dtype, device, seed)
@@ -117,6 +135,10 @@ def attention(
             gate == "positive",
             round_scores,
             made,
+            None,
+            True,
+            drop(dropout, 4, device),
+            drop(dropout_update, 7, device),
         )
         new = new[:, :k]
         ((new * grad_state).sum() + (copy[:, :k].float() * grad_copy).sum()).backward()
@@ -133,12 +155,15 @@ def attention(
     if weights[1] is not None:
         score_t = weights[1].detach()[:, None, None].expand(2, batch, T, k).clone().requires_grad_()
     attended = ops.causal_softmax(small.scores(state64, *gates, rates, tau_t, successor=score_t))
+    key_of_masks = dropout_key(device)
+    attended = ops.dropout(attended, dropout, key_of_masks, 4)
     w_t = w64.detach()[:, None, None].expand(4, batch, T, N, k).clone()
     w_t.requires_grad_()
     total = ops.aggregate_fields(attended, ops.fields(state64, *pairs(w_t, there), N))
     update = ops.contract_fields(state64, total)
     constant = ops.drift(attended, *pairs(w64, there), frame)
     update = value * (update if constant is None else update + constant)
+    update = ops.dropout(update, dropout_update, key_of_masks, 7)
     if alpha_t is not None:
         update = ops.norm_matched_tanh(update, alpha_t)
     new64 = (state64 + update).flatten(0, 1)
@@ -194,12 +219,9 @@ def residual(
     alpha, alpha64 = inputs.leaf("alpha", torch.tensor(3.0, device=device)) if bound else (None, None)
     grad_state = inputs.draw(batch * T, k) * ("state" in outputs)
     grad_features = inputs.draw(batch * T, 2 * k) * ("features" in outputs)
-    counter = torch.tensor(2**33 + 12345, device=device)
-    drop = Drop(dropout, 6, counter, 3) if dropout else None
-
     wide = padded(k)
     new, feat = ResidualFunction.apply(
-        pad_columns(theta, wide), pad_columns(x, wide).to(inputs.dtype), alpha, k, T, drop
+        pad_columns(theta, wide), pad_columns(x, wide).to(inputs.dtype), alpha, k, T, drop(dropout, 6, device)
     )
     new = new[:, :k]
     both = torch.cat((feat[:, :k], feat[:, wide : wide + k]), dim=1).float()
@@ -210,9 +232,7 @@ def residual(
         loss = loss + (both * grad_features).sum()
     loss.backward()
 
-    update = x64.view(batch, T, k)
-    if dropout:
-        update = ops.dropout(update, dropout, ops.DropoutKey(counter, 3), 6)
+    update = ops.dropout(x64.view(batch, T, k), dropout, dropout_key(device), 6)
     alpha_t = None
     if alpha64 is not None:
         alpha_t = spread_out(alpha64, batch, T, 1)
@@ -236,19 +256,23 @@ def swiglu(
     device: str = "cpu",
     seed: int = 0,
     keep: bool = False,
+    T: int = 1,
+    dropout: float = 0.0,
 ) -> Errors:
-    """down( SiLU(gate x + b) ⊙ up x )"""
+    """down( dropout( SiLU(gate x + b) ⊙ up x ) ), rows of sequences of T tokens"""
     inputs = Inputs(dtype, device, seed)
     x, x64 = inputs.leaf("x", inputs.draw(rows, k))
     gate_up, gate_up64 = inputs.leaf("gate_up", inputs.draw(2 * hidden, k, scale=k**-0.5))
     bias, bias64 = inputs.leaf("bias", inputs.draw(hidden, scale=0.3))
     down, down64 = inputs.leaf("down", inputs.draw(k, hidden, scale=hidden**-0.5))
     grad = inputs.draw(rows, k)
-    out = SwiGLUFunction.apply(with_ones(x, inputs.dtype), gate_up, bias, down, None, keep)[:, :k].float()
+    wide, dropping = with_ones(x, inputs.dtype), drop(dropout, 5, device)
+    out = SwiGLUFunction.apply(wide, gate_up, bias, down, None, keep, T, dropping)[:, :k].float()
     (out * grad).sum().backward()
     both = x64 @ gate_up64.mT
     gate, up = both.chunk(2, dim=-1)
-    middle = ops.swiglu(gate, up, bias64)
+    middle = ops.swiglu(gate, up, bias64).view(-1, T, hidden)
+    middle = ops.dropout(middle, dropout, dropout_key(device), 5).flatten(0, 1)
     both.retain_grad()
     out64 = middle @ down64.mT
     (out64 * grad.double()).sum().backward()
@@ -367,24 +391,91 @@ def embedding(
 
 
 def dropout_masks(
+    place: str,
     rate: float,
     counter: int,
     site: int,
     first_row: int,
+    dtype: str = "float32",
     T: int = 7,
     k: int = 5,
     batch: int = 3,
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Which elements the fused residual keeps, forward and backward, and which the reference keeps."""
-    count = torch.tensor(counter, device=device)
-    x = torch.ones(batch * T, padded(k), device=device, requires_grad=True)
-    theta = torch.zeros(batch * T, padded(k), device=device)
-    new, _ = ResidualFunction.apply(theta, x, None, k, T, Drop(rate, site, count, first_row))
-    new = new[:, :k]
-    new.sum().backward()
-    key = ops.DropoutKey(count, first_row)
-    reference = ops.dropout(torch.ones(batch, T, k, device=device), rate, key, site).view(batch * T, k)
-    assert x.grad is not None
-    masks = {"forward": new.detach(), "backward": x.grad[:, :k], "reference": reference}
+    """Which elements the kernels of a place keep, forward and backward, and which the reference keeps."""
+    count, kind = torch.tensor(counter, device=device), getattr(torch, dtype)
+    dropping, key = Drop(rate, site, count, first_row), ops.DropoutKey(count, first_row)
+    found = globals()[f"_{place}_masks"](dropping, kind, T, k, batch)
+    reference = ops.dropout(torch.ones(found["forward"].shape, device=device), rate, key, site)
+    if place == "attention":
+        reference = reference.tril()
+    masks = found | {"reference": reference}
     return {name: (mask != 0).int().flatten().tolist() for name, mask in masks.items()}
+
+
+Masks = dict[str, Tensor]
+
+
+def _residual_masks(drop: Drop, dtype: torch.dtype, T: int, k: int, batch: int) -> Masks:
+    device = drop.counter.device
+    x = torch.ones(batch * T, padded(k), dtype=dtype, device=device, requires_grad=True)
+    theta = torch.zeros(batch * T, padded(k), device=device)
+    new, _ = ResidualFunction.apply(theta, x, None, k, T, drop)
+    new.sum().backward()
+    assert x.grad is not None
+    return {"forward": new[:, :k].view(batch, T, k), "backward": x.grad[:, :k]}
+
+
+def _update_masks(drop: Drop, dtype: torch.dtype, T: int, k: int, batch: int) -> Masks:
+    """θ is zero, so that the new θ is the update; value gates are [cos θ, 0], so that their gradient is that of cos θ.
+
+    In the rest frame the first token of a sequence has an update too.
+    """
+    device = drop.counter.device
+    theta, feat = features(torch.zeros(batch * T, k, device=device), dtype)
+    feat = feat.detach().requires_grad_()
+    weight = torch.zeros(3 * k, 2 * k, device=device)
+    weight[2 * k :, :k] = torch.eye(k, device=device)
+    law = ops.CouplingLaw(1, frame="rest")
+    made = stack(law, k, *(torch.ones(1, k, device=device) for _ in range(4)))
+    one = torch.ones((), device=device)
+    new, _ = AttentionFunction.apply(
+        theta, feat, weight, torch.zeros(3 * k, device=device), made.w, one, None, None,
+        *rotary_table(T, ops.rotary_rates(k).to(device)), T, law, False, False, made, None, True, None, drop,
+    )  # fmt: skip
+    new.sum().backward()
+    assert feat.grad is not None
+    return {"forward": new[:, :k].view(batch, T, k), "backward": feat.grad[:, :k]}
+
+
+def _hidden_masks(drop: Drop, dtype: torch.dtype, T: int, k: int, batch: int) -> Masks:
+    hidden, device = 2 * k + 1, drop.counter.device
+    gate_up, down = torch.ones(2 * hidden, k, device=device), torch.ones(k, hidden, device=device)
+    w1, w2 = pack_swiglu(gate_up, torch.ones(hidden, device=device), down, dtype)
+    gu, middle = gate_and_up(with_ones(torch.ones(batch * T, k, device=device), dtype), w1, hidden, T, drop)
+    dy = torch.ones(batch * T, padded(k), dtype=dtype, device=device)
+    dgu, again = through_middle(dy, w2, gu, None, hidden, T, drop)
+    return {
+        "forward": middle[:, :hidden].view(batch, T, hidden),
+        "backward": dgu[:, :hidden],
+        "again": again[:, :hidden],
+    }
+
+
+def _attention_masks(drop: Drop, dtype: torch.dtype, T: int, k: int, batch: int) -> Masks:
+    """All weights and the gradients of what is kept of them are one, and each row says that it sums to more: then dS is
+    positive where dropout keeps a weight, and nowhere else."""
+    device, tp = drop.counter.device, round_up(T, BLOCK)
+    weights = torch.ones(batch, tp, tp, device=device).tril(-1)
+    weights[:, T:] = 0
+    own = torch.ones(4, batch * T, device=device)
+    own[1] = 1 + 2 * weights[:, :T].sum(dim=2).flatten()
+    weights, turn, rest = weights.to(dtype), torch.empty_like(own[0]), DRIFT["rest"]
+    read = dropped_attention(weights, own, drop, 0, T, rest, turn)[:, :T, :T].float()
+    field = torch.zeros(batch, tp, 2 * padded(k), dtype=dtype, device=device)
+    field[:, :, 0] = 1
+    ds = softmax_backward(weights, own, field, field, own[0], own[0, 0], 0, T, rest, padded(k), None, drop)
+    return {
+        "forward": read + torch.diag_embed(turn.view(batch, T)),
+        "backward": ds[:, :T, :T] > 0,
+    }

@@ -26,12 +26,20 @@ CASES = [
     {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0},
     {"length": 150, "dtype": "float32", "frame": "rest", "chunk": 128},
     {"length": 200, "dtype": "bfloat16", "frame": "rest", "score": True},
+    {"length": 40, "dtype": "bfloat16", "frame": "co-rotating", "dropout": 0.3},
+    {"length": 150, "dtype": "bfloat16", "frame": "rest", "on_chip": 0, "dropout": 0.3},
     {"length": 150, "dtype": "bfloat16", "frame": "co-rotating", "on_chip": 0, "score": True},
 ]
 
 
 def row_sums(
-    length: int, dtype: str, frame: str, device: str = "cpu", score: bool = False, **limits: int
+    length: int,
+    dtype: str,
+    frame: str,
+    device: str = "cpu",
+    score: bool = False,
+    dropout: float = 0.0,
+    **limits: int,
 ) -> dict[str, float]:
     """The largest |Σ_u dS_tu| / Σ_u |dS_tu| over rows, when dA is a large constant plus small differences.
 
@@ -43,6 +51,7 @@ def row_sums(
     from fsn.ops.fused import tiles
     from fsn.ops.fused.attention import DRIFT
     from fsn.ops.fused.common import round_up
+    from fsn.ops.fused.dropout import Drop
     from fsn.ops.fused.score_gradient import softmax_backward
     from fsn.ops.fused.scores import attention_chunks
     from tests.ops.fused.inputs import limited
@@ -58,10 +67,22 @@ def row_sums(
         field = 10.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         dg = 1.0 + 0.1 * torch.randn(batch, tp, 2 * kp, device=device)
         turn = torch.randn(batch * length, device=device)
+        drop = Drop(dropout, 4, torch.tensor(11, device=device), 3) if dropout else None
         worst, sizes = 0.0, []
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, False, False, score):
             ds = softmax_backward(
-                attention, own, dg.to(kind), field.to(kind), turn, tau, r0, length, DRIFT[frame], kp, down
+                attention,
+                own,
+                dg.to(kind),
+                field.to(kind),
+                turn,
+                tau,
+                r0,
+                length,
+                DRIFT[frame],
+                kp,
+                down,
+                drop,
             ).double()
             if down is not None:
                 assert not ds.diagonal(r0, 1, 2).any()

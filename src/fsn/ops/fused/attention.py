@@ -17,6 +17,7 @@ from .attention_backward import field_backward_kernel, prepare_backward_kernel
 from .attention_forward import fields_kernel, query_folded_key_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, round_up, transposed_mm
 from .couple import Couple
+from .dropout import Drop, drop_arguments, dropped_attention
 from .products import triangle
 from .score_gradient import softmax_backward
 from .scores import attention_chunks
@@ -109,7 +110,7 @@ class AttentionFunction(torch.autograd.Function):
 
     ``score`` is λ, the successor's weight in the score; ``made`` is where w comes from, ``wide`` the packed weight and
     bias where they are packed already. The fields are the largest tensor here by far and the cheapest to make: without
-    ``keep_fields`` the backward pass makes them again.
+    ``keep_fields`` the backward pass makes them again. Dropout: on the attention weights, and on the gated coupling.
     """
 
     @staticmethod
@@ -117,7 +118,7 @@ class AttentionFunction(torch.autograd.Function):
         ctx: Any, theta: Tensor, feat: Tensor, weight: Tensor, bias: Tensor, w: Tensor, tau: Tensor,
         alpha: Tensor | None, score: Tensor | None, cos: Tensor, sin: Tensor, length: int, law: CouplingLaw,
         positive_gate: bool, round_scores: bool, made: Coefficients, wide: Tensor | None = None,
-        keep_fields: bool = True,
+        keep_fields: bool = True, drop_attention: Drop | None = None, drop_update: Drop | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         ctx.set_materialize_grads(False)
         (rows, kp), k = theta.shape, weight.shape[0] // 3
@@ -144,13 +145,14 @@ class AttentionFunction(torch.autograd.Function):
             query_key_kernel[(triton.cdiv(batch * tp, r),)](
                 theta, pre, cos, sin, q, key, batch, length, tp, k, kp, width, r, mode, num_warps=warps
             )  # fmt: skip
-        coupling = Couple(
-            field, theta, drift_weight(law, own), made.constant, length, law.harmonics, DRIFT[law.drift]
-        )
+        drift = DRIFT[law.drift]
+        weight_of_drift = drift_weight(law, own) if drop_attention is None else torch.empty_like(own[0])
+        coupling = Couple(field, theta, weight_of_drift, made.constant, length, law.harmonics, drift)
         kept = None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, round_scores, False, scored):
+            read = dropped_attention(attention, own, drop_attention, r0, length, drift, weight_of_drift)
             aside.join()
-            coupling.add(attention, r0)
+            coupling.add(read, r0)
             if tp <= tiles.CHUNK and attention.nbytes <= tiles.KEPT_ATTENTION:
                 kept = attention
         a, slope = coupling.result()
@@ -159,12 +161,14 @@ class AttentionFunction(torch.autograd.Function):
         width, r, warps = row_shape("update", kp)
         coupling_update_kernel[(triton.cdiv(rows, r),)](
             theta, a, pre, theta if alpha is None else alpha, out, cast,
-            rows, kp, width, r, gate, alpha is not None, mode, num_warps=warps,
+            rows, length, k, *drop_arguments(drop_update, theta), kp, width, r, gate, alpha is not None, mode,
+            num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(
             theta, feat, wide, weight, bias, w, made.constant, tau, alpha, score, cos, sin, pre, q, key,
-            field if keep_fields else None, a, slope, own, kept,
+            field if keep_fields else None, a, slope, own, kept, weight_of_drift,
         )  # fmt: skip
+        ctx.drop_attention, ctx.drop_update = drop_attention, drop_update
         ctx.length, ctx.law, ctx.gate, ctx.round_scores = length, law, gate, round_scores
         ctx.parameters = made.parameters
         return out, cast
@@ -173,7 +177,7 @@ class AttentionFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         (
             theta, feat, wide, weight, bias, w, constant, tau, alpha, score, cos, sin, pre, q, key, field, a,
-            slope, own, kept,
+            slope, own, kept, weight_of_drift,
         ) = ctx.saved_tensors  # fmt: skip
         arrives = [g is not None for g in grads]
         dout, dcast = (theta if g is None else g.contiguous() for g in grads)
@@ -199,20 +203,22 @@ class AttentionFunction(torch.autograd.Function):
         dalpha = new(programs, kind=f32)
         coupling_update_backward_kernel[(programs,)](
             dout, dcast, theta, a, pre, turn if alpha is None else alpha, constant, da, dpre, dg, turn, dalpha,
-            batch, length, tp, batch, kp, width, n, r, ctx.gate, alpha is not None, drift,
-            *arrives, mode, num_warps=warps,
+            batch, length, tp, batch, k, *drop_arguments(ctx.drop_update, theta), kp, width, n, r, ctx.gate,
+            alpha is not None, drift, *arrives, mode, num_warps=warps,
         )  # fmt: skip
 
         scored = score is not None
         down = new(rows, kind=f32) if scored else None
+        drop = ctx.drop_attention
         keys, queries = key.view(batch, tp, 2 * kp), q.view(batch, tp, 2 * kp)
         if kept is not None:
             with aside:
-                df = triangle(kept, dg, torch.empty_like(dg), kp, transposed=True)
+                read = dropped_attention(kept, own, drop, 0, length, drift, None)
+                df = triangle(read, dg, torch.empty_like(dg), kp, transposed=True)
                 multiplied = aside.mark()
-                dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
+                dfield, partial = field_backward(df, weight_of_drift, da, theta, w, length, law)
             aside.wait(made)
-            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift, kp, down)
+            ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift, kp, down, drop)
             aside.wait(multiplied)
             del dg, field  # their memory serves what follows
             dq, dkey = ds @ keys, ds.transpose(1, 2) @ queries
@@ -225,11 +231,12 @@ class AttentionFunction(torch.autograd.Function):
             for r0, attention in attention_chunks(
                 q, key, tau, own, batch, length, ctx.round_scores, True, scored
             ):
-                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift, kp, down)
+                ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift, kp, down, drop)
                 triangle(ds, keys, dq, kp, r0)
-                triangle(attention, dg, df, kp, r0, transposed=True)
+                read = dropped_attention(attention, own, drop, r0, length, drift, None)
+                triangle(read, dg, df, kp, r0, transposed=True)
                 triangle(ds, queries, dkey, kp, r0, transposed=True)
-            dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
+            dfield, partial = field_backward(df, weight_of_drift, da, theta, w, length, law)
         width, r, warps = row_shape("prepare_backward", kp)
         steps = tiles.SCORE_ROWS if scored else 1
         r = tiles.rows_of_steps(r, steps)
@@ -251,7 +258,7 @@ class AttentionFunction(torch.autograd.Function):
         dfeat = mm(dpre, wide)
         results = dweight, dbias, dw if ctx.needs_input_grad[4] else None, dtau_sum, dalpha_sum, dscore
         gradients.release(weights, (dpre, feat, partial, dtau, dalpha, dscore_part), results)
-        return dtheta_in, dfeat, *results, *(None,) * 9
+        return dtheta_in, dfeat, *results, *(None,) * 11
 
 
 def coupling_fields(theta: Tensor, w: Tensor, length: int, law: CouplingLaw, dtype: torch.dtype) -> Tensor:

@@ -26,7 +26,7 @@ INTERPRETING = bool(triton.knobs.runtime.interpret) if hasattr(triton, "knobs") 
 
 COUNTS = [
     "M", "B", "T", "nr", "r0", "n", "first_row", "site", "threshold", "blocks", "biased",
-    "again", "bias_again", "taus", "alphas", "each",
+    "again", "bias_again", "taus", "alphas", "each", "hidden",
 ]  # fmt: skip
 """Arguments that only count or mask: kernels are not compiled anew for each kind of value they take."""
 
@@ -258,19 +258,3 @@ def softplus_and_slope(x, MATH: tl.constexpr):
         return tl.maximum(x, 0.0) + libdevice.fast_logf(1.0 + e), slope
     else:
         return softplus(x, MATH), sigmoid(x, MATH)
-
-
-@triton.jit
-def mix32(x):
-    """The 32-bit hash of ``ops/dropout.py``, in native unsigned arithmetic."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x42365345
-    return x ^ (x >> 16)
-
-
-@triton.jit
-def keep_mask(counter, rows_in_batch, columns, site, threshold):
-    """True where dropout keeps an element; the same bits as the reference."""
-    seed = mix32(counter.to(tl.uint32) ^ mix32((site + 1).to(tl.uint32)))
-    row_seed = mix32(seed ^ mix32((rows_in_batch + 1).to(tl.uint32)))
-    return mix32(row_seed ^ mix32((columns + 1).to(tl.uint32))) >= threshold.to(tl.uint32)

@@ -207,6 +207,7 @@ def attention_half_backward(
     from .attention import coupling_fields, drift_weight, field_backward
     from .attention_backward import prepare_backward_kernel
     from .common import math_mode
+    from .dropout import drop_arguments
     from .products import triangle
     from .score_gradient import softmax_backward
     from .scores import attention_chunks
@@ -232,7 +233,8 @@ def attention_half_backward(
     dalpha = new(programs, kind=f32)
     coupling_update_backward_kernel[(programs,)](
         dout, dout, theta, a, raw, tau if alpha is None else alpha, _constant(w, drift), da, draw, dg, turn, dalpha,
-        batch, length, tp, size.each, kp, width, n, r, 1, alpha is not None, drift, True, False, mode, num_warps=warps,
+        batch, length, tp, size.each, kp, *drop_arguments(None, tau), kp, width, n, r, 1, alpha is not None, drift,
+        True, False, mode, num_warps=warps,
     )  # fmt: skip
     if not field.numel():
         field = coupling_fields(theta, w, length, law, dtype)

@@ -7,7 +7,6 @@ Each is an output with a gradient of its own, so the pass that reads one kind of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,26 +14,10 @@ import triton
 from torch import Tensor
 
 from .common import ONES, Aside, math_mode
+from .dropout import Drop, drop_arguments
 from .gradients import release, total
 from .tiles import row_shape
 from .update import residual_backward_kernel, residual_kernel
-
-
-@dataclass(frozen=True)
-class Drop:
-    """Dropout on a residual's raw update: rate, site, counter tensor and first row of this process."""
-
-    rate: float
-    site: int
-    counter: Tensor
-    first_row: int
-
-    def arguments(self) -> tuple[Tensor, int, int, int, float]:
-        return self.counter, self.first_row, self.site, int(self.rate * 2**32), 1.0 / (1.0 - self.rate)
-
-
-def _drop_arguments(drop: Drop | None, filler: Tensor) -> tuple[Tensor, int, int, int, float]:
-    return (filler, 0, 0, 0, 1.0) if drop is None else drop.arguments()
 
 
 class ResidualFunction(torch.autograd.Function):
@@ -54,8 +37,8 @@ class ResidualFunction(torch.autograd.Function):
         out = torch.empty_like(theta)
         feat = torch.empty(rows, 2 * kp + ONES, dtype=x.dtype, device=x.device)
         residual_kernel[(triton.cdiv(rows, r),)](
-            theta, x, theta if alpha is None else alpha, out, feat, *_drop_arguments(drop, theta),
-            rows, length, k, kp, width, r, alpha is not None, drop is not None, math_mode(x.dtype),
+            theta, x, theta if alpha is None else alpha, out, feat,
+            rows, length, k, *drop_arguments(drop, theta), kp, width, r, alpha is not None, math_mode(x.dtype),
             num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(x, alpha, feat)
@@ -75,8 +58,8 @@ class ResidualFunction(torch.autograd.Function):
         dout = torch.empty(rows, kp, dtype=torch.float32, device=x.device) if write else dtheta
         residual_backward_kernel[(programs,)](
             x if dtheta is None else dtheta.contiguous(), x if dfeat is None else dfeat.contiguous(), feat, x,
-            dalpha if alpha is None else alpha, dout, dx, dalpha, *_drop_arguments(ctx.drop, x),
-            rows, ctx.length, k, kp, width, r, alpha is not None, ctx.drop is not None,
+            dalpha if alpha is None else alpha, dout, dx, dalpha,
+            rows, ctx.length, k, *drop_arguments(ctx.drop, x), kp, width, r, alpha is not None,
             dtheta is not None, dfeat is not None, write, math_mode(x.dtype),
             num_warps=warps,
         )  # fmt: skip

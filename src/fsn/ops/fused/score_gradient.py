@@ -11,17 +11,26 @@ from torch import Tensor
 
 from . import tiles
 from .common import COUNTS, mm, power_of_two
+from .dropout import Drop, drop_arguments, dropped
 from .scores import row_sums, tile_sums_kernel
 from .tiles import PASS, Tile
 
 
 @triton.jit
-def below(grad, turn, DRIFT: tl.constexpr):
-    """dA below the diagonal: dG·F, and in the co-rotating frame (DRIFT 2) the drift's share."""
+def below(grad, turn, token, cols, T, drop, DROPOUT: tl.constexpr, DRIFT: tl.constexpr):
+    """dA below the diagonal: dG·F, and in the co-rotating frame (DRIFT 2) the drift's share; back through dropout."""
     if DRIFT == 2:
-        return grad - turn[:, None]
-    else:
-        return grad
+        grad = grad - turn[:, None]
+    return dropped(grad, token[:, None], cols[None, :], T, T, drop, DROPOUT)
+
+
+@triton.jit
+def load_turn(turn_ptr, token, rows, T, drop, DROPOUT: tl.constexpr, DRIFT: tl.constexpr):
+    """The gradient of the drift's weight. In the rest frame (DRIFT 1) that is the diagonal's, back through dropout."""
+    turn = tl.load(turn_ptr + token, mask=rows < T, other=0.0)
+    if DRIFT == 1:
+        turn = dropped(turn, token, rows, T, T, drop, DROPOUT)
+    return turn
 
 
 @triton.jit
@@ -74,8 +83,8 @@ def load_attention(a_ptr, line, cols, TP, AGAIN: tl.constexpr):
 @triton.jit
 def score_gradient_rows(
     dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, down_ptr, batch, rows, inv_tau, T, TP,
-    C: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr,
-    SCORE: tl.constexpr, DRIFT: tl.constexpr,
+    drop, DROPOUT: tl.constexpr, C: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr,
+    HALVES: tl.constexpr, SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """dS of rows that see no column from BH · HALVES on; with one half, also zeros in the BH columns behind."""
     u = tl.arange(0, BH)
@@ -99,21 +108,22 @@ def score_gradient_rows(
             if HALVES == 2:
                 high = tl.dot(left, tl.load(other + here[:, None], mask=some, other=0.0), high)
     ok = rows < T
-    noted = own_ptr + batch * T + rows
+    token = batch * T + rows
+    noted = own_ptr + token
     own = tl.load(noted, mask=ok, other=0.0)
     weight = tl.load(noted + tl.num_programs(1).to(tl.int64) * T, mask=ok, other=0.0)
-    turn = tl.load(turn_ptr + batch * T + rows, mask=ok, other=0.0)
+    turn = load_turn(turn_ptr, token, rows, T, drop, DROPOUT, DRIFT)
     line = (batch * TP + rows[:, None]) * TP
-    low = below(low, turn, DRIFT)
+    low = below(low, turn, token, u, T, drop, DROPOUT, DRIFT)
     a = load_attention(a_ptr, line, u, TP, False)
     total = tl.sum(a * low, axis=1)
     if HALVES == 2:
-        high = below(high, turn, DRIFT)
+        high = below(high, turn, token, BH + u, T, drop, DROPOUT, DRIFT)
         a = load_attention(a_ptr, line, BH + u, TP, False)
         total += tl.sum(a * high, axis=1)
     delta = correction(total, weight, own, turn, DRIFT)
     if SCORE:
-        tl.store(down_ptr + batch * T + rows, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=ok)
+        tl.store(down_ptr + token, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=ok)
     kind = ds_ptr.dtype.element_ty
     place = ds_ptr + line + u[None, :]
     behind = (BH + u < TP)[None, :]
@@ -131,6 +141,7 @@ def score_gradient_rows(
 def score_gradient_kernel(
     dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, tau_ptr, ds_ptr, down_ptr,
     T, TP, each,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, HALVES: tl.constexpr,
     SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
@@ -146,15 +157,16 @@ def score_gradient_kernel(
     inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
     first = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
     rows = first + tl.arange(0, BM)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
     if first + BM <= BN // 2:
         score_gradient_rows(
             dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, down_ptr, batch, rows, inv_tau, T, TP,
-            C, BM, BN // 2, BC, 1, SCORE, DRIFT,
+            drop, DROPOUT, C, BM, BN // 2, BC, 1, SCORE, DRIFT,
         )  # fmt: skip
     else:
         score_gradient_rows(
             dg_ptr, field_ptr, a_ptr, own_ptr, turn_ptr, ds_ptr, down_ptr, batch, rows, inv_tau, T, TP,
-            C, BM, BN // HALVES, BC, HALVES, SCORE, DRIFT,
+            drop, DROPOUT, C, BM, BN // HALVES, BC, HALVES, SCORE, DRIFT,
         )  # fmt: skip
 
 
@@ -162,6 +174,7 @@ def score_gradient_kernel(
 def score_gradient_tile_kernel(
     dg_ptr, field_ptr, a_ptr, turn_ptr, grad_ptr, part_ptr,
     T, TP, r0, nr, LAST, blocks,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     C: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr, MULTIPLY: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """dG·Fᵀ of the rows r0 .. r0 + nr of longer sequences, a tile below the diagonal, and its share of Σ_u A_tu dA_tu.
@@ -194,17 +207,21 @@ def score_gradient_tile_kernel(
             tl.store(place, grad, mask=seen)
         else:
             grad = tl.load(place, mask=seen, other=0.0)
-        turn = tl.load(turn_ptr + batch * T + rows, mask=rows < T, other=0.0)
+        token = batch * T + rows
+        drop = (counter_ptr, first_row, site, threshold, keep_scale)
+        turn = load_turn(turn_ptr, token, rows, T, drop, DROPOUT, DRIFT)
         a = a_ptr + batch * nr * TP + local[:, None] * TP + u[None, :]
         a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
-        share = tl.sum(a * below(grad, turn, DRIFT), axis=1)
+        share = tl.sum(a * below(grad, turn, token, u, T, drop, DROPOUT, DRIFT), axis=1)
         tl.store(part_ptr + (batch * nr + local) * blocks + tl.program_id(0), share)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def score_gradient_pass_kernel(
     a_ptr, own_ptr, grad_ptr, turn_ptr, total_ptr, tau_ptr, ds_ptr, down_ptr,
-    T, TP, r0, nr, LAST, each, BM: tl.constexpr, BN: tl.constexpr, SCORE: tl.constexpr, DRIFT: tl.constexpr,
+    T, TP, r0, nr, LAST, each,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, SCORE: tl.constexpr, DRIFT: tl.constexpr,
 ):  # fmt: skip
     """:func:`score_gradient` from what :func:`score_gradient_tile_kernel` left: ds (B, nr, LAST), zeros above the
     diagonal."""
@@ -222,11 +239,13 @@ def score_gradient_pass_kernel(
         token = batch * T + rows
         own = tl.load(own_ptr + token, mask=ok, other=0.0)
         weight = tl.load(own_ptr + tl.num_programs(2).to(tl.int64) * T + token, mask=ok, other=0.0)
-        turn = tl.load(turn_ptr + token, mask=ok, other=0.0)
+        drop = (counter_ptr, first_row, site, threshold, keep_scale)
+        turn = load_turn(turn_ptr, token, rows, T, drop, DROPOUT, DRIFT)
         total = tl.load(total_ptr + token, mask=ok, other=0.0)
         a = a_ptr + batch * nr * TP + local[:, None] * TP + u[None, :]
         a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
-        grad = below(tl.load(grad_ptr + place, mask=seen, other=0.0), turn, DRIFT)
+        grad = tl.load(grad_ptr + place, mask=seen, other=0.0)
+        grad = below(grad, turn, token, u, T, drop, DROPOUT, DRIFT)
         delta = correction(total, weight, own, turn, DRIFT)
         inv_tau = 1.0 / tl.maximum(tl.load(tau_ptr + batch // each), 1e-6)
         if SCORE:
@@ -248,11 +267,12 @@ def roomy(device: torch.device, tile: tiles.Tile) -> bool:
 
 def softmax_backward(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, drift: int, kp: int, down: Tensor | None = None,
+    r0: int, length: int, drift: int, kp: int, down: Tensor | None = None, drop: Drop | None = None,
 ) -> Tensor:  # fmt: skip
     """dA = dG Fᵀ, then through the softmax: (B, rows, r0 + rows), the columns that these rows can see. own: (4, M)
 
     ``down`` (M,) takes the gradients of the diagonal, where it is another product's; then it is zero in the result.
+    ``drop``: dropout between ``attention`` and the product with the fields.
     """
     batch, nr, tp = attention.shape
     tile: Tile = tiles.shape("SCORE_GRADIENT", kp)
@@ -263,16 +283,17 @@ def softmax_backward(
         ds = torch.empty_like(attention)
         score_gradient_kernel[(tp // tile.rows, batch)](
             dg, field, attention, own, turn, tau, ds, own if down is None else down, length, tp,
-            batch // tau.numel(), dg.shape[2], tile.rows, max(2 * tile.rows, power_of_two(tp)), tile.inner,
-            halves, down is not None, drift, num_warps=tile.warps, num_stages=tile.stages,
+            batch // tau.numel(), *drop_arguments(drop, own), dg.shape[2], tile.rows,
+            max(2 * tile.rows, power_of_two(tp)), tile.inner, halves, down is not None, drift,
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
         return ds
-    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift, kp, down)
+    return long_score_gradient(attention, own, dg, field, turn, tau, r0, length, drift, kp, down, drop)
 
 
 def long_score_gradient(
     attention: Tensor, own: Tensor, dg: Tensor, field: Tensor, turn: Tensor, tau: Tensor,
-    r0: int, length: int, drift: int, kp: int, down: Tensor | None,
+    r0: int, length: int, drift: int, kp: int, down: Tensor | None, drop: Drop | None,
 ) -> Tensor:  # fmt: skip
     """The same through memory: the product tile by tile with the sums over its rows, then a pass over both."""
     (batch, nr, tp), last = attention.shape, r0 + attention.shape[1]
@@ -287,14 +308,15 @@ def long_score_gradient(
     blocks = triton.cdiv(last, tile.columns)
     part, total = new(batch, nr, blocks), torch.empty_like(own[0])
     score_gradient_tile_kernel[(blocks, nr // rows, batch)](
-        dg, field, attention, turn, grad, part, length, tp, r0, nr, last, blocks, dg.shape[2],
-        rows, tile.columns, tile.inner, multiply, drift, num_warps=tile.warps, num_stages=tile.stages,
+        dg, field, attention, turn, grad, part, length, tp, r0, nr, last, blocks,
+        *drop_arguments(drop, own), dg.shape[2], rows, tile.columns, tile.inner, multiply, drift,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     row_sums(tile_sums_kernel, part, total, batch, length, r0, nr, tile.columns)
     ds = new(batch, nr, last, dtype=attention.dtype)
     r, columns = PASS
     score_gradient_pass_kernel[(triton.cdiv(last, columns), nr // r, batch)](
         attention, own, grad, turn, total, tau, ds, own if down is None else down,
-        length, tp, r0, nr, last, batch // tau.numel(), r, columns, down is not None, drift,
+        length, tp, r0, nr, last, batch // tau.numel(), *drop_arguments(drop, own), r, columns, down is not None, drift,
     )  # fmt: skip
     return ds

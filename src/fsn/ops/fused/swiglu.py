@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .common import COUNTS, ONES, Aside, math_mode, mm, pack, padded, sigmoid, tile_of, transposed_mm
+from .dropout import Drop, drop_arguments, dropped
 from .gradients import release, settle
 from .tiles import FEEDFORWARD, FEEDFORWARD_BACKWARD, FEEDFORWARD_WIDEST, PASS, pass_grid
 
@@ -37,10 +38,12 @@ def product_tile(M, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr):
 
 @triton.jit(do_not_specialize=COUNTS)
 def gate_and_up_kernel(
-    x_ptr, w_ptr, gu_ptr, out_ptr, M,
+    x_ptr, w_ptr, gu_ptr, out_ptr, M, T, hidden,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     D: tl.constexpr, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """x (M, D) and w (2HP, D) -> gu = x wᵀ (M, 2HP), and SiLU(gate) ⊙ up (M, HP), rounded gates and ups in it"""
+    """x (M, D) and w (2HP, D) -> gu = x wᵀ (M, 2HP), and SiLU(gate) ⊙ up (M, HP), rounded gates and ups in it,
+    with dropout"""
     rows, cols, ok, inside = product_tile(M, HP, BM, BH)
     d = tl.arange(0, BD)
     gate = tl.zeros((BM, BH), tl.float32)
@@ -59,26 +62,33 @@ def gate_and_up_kernel(
     gu = gu_ptr + rows[:, None] * (2 * HP) + cols[None, :]
     tl.store(gu, gate, mask=mask)
     tl.store(gu + HP, up, mask=mask)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
     out = swiglu(gate.to(tl.float32), up.to(tl.float32), MATH)
+    out = dropped(out, rows[:, None], cols[None, :], T, hidden, drop, DROPOUT)
     tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out.to(kind), mask=mask)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def middle_kernel(
-    gu_ptr, out_ptr, M, HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr
-):
-    """gu (M, 2HP): gate, bias included, then up -> SiLU(gate) ⊙ up, (M, HP)"""
+    gu_ptr, out_ptr, M, T, hidden,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
+    HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, MATH: tl.constexpr,
+):  # fmt: skip
+    """gu (M, 2HP): gate, bias included, then up -> SiLU(gate) ⊙ up with dropout, (M, HP)"""
     rows, cols, mask = tile_of(M, HP, BR, BH)
     src = gu_ptr + rows[:, None] * (2 * HP) + cols[None, :]
     gate = tl.load(src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(src + HP, mask=mask, other=0.0).to(tl.float32)
-    out = swiglu(gate, up, MATH).to(out_ptr.dtype.element_ty)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    out = dropped(swiglu(gate, up, MATH), rows[:, None], cols[None, :], T, hidden, drop, DROPOUT)
+    out = out.to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def middle_backward_kernel(
-    gu_ptr, dout_ptr, dgu_ptr, out_ptr, M,
+    gu_ptr, dout_ptr, dgu_ptr, out_ptr, M, T, hidden,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     HP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, AGAIN: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """dout (M, HP) -> dgu (M, 2HP), and AGAIN what the forward pass had in the middle, (M, HP)"""
@@ -87,9 +97,12 @@ def middle_backward_kernel(
     gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
     dout = tl.load(dout_ptr + rows[:, None] * HP + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    dout = dropped(dout, rows[:, None], cols[None, :], T, hidden, drop, DROPOUT)
     dgate, dup = swiglu_backward(gate, up, dout, MATH)
     if AGAIN:
-        out = swiglu(gate, up, MATH).to(out_ptr.dtype.element_ty)
+        out = dropped(swiglu(gate, up, MATH), rows[:, None], cols[None, :], T, hidden, drop, DROPOUT)
+        out = out.to(out_ptr.dtype.element_ty)
         tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
     tl.store(dgu_ptr + src, dgate.to(dgu_ptr.dtype.element_ty), mask=mask)
     tl.store(dgu_ptr + src + HP, dup.to(dgu_ptr.dtype.element_ty), mask=mask)
@@ -97,7 +110,8 @@ def middle_backward_kernel(
 
 @triton.jit(do_not_specialize=COUNTS)
 def into_middle_kernel(
-    dy_ptr, w_ptr, gu_ptr, dgu_ptr, out_ptr, M,
+    dy_ptr, w_ptr, gu_ptr, dgu_ptr, out_ptr, M, T, hidden,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     D: tl.constexpr, HP: tl.constexpr, BM: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr,
     AGAIN: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
@@ -116,50 +130,64 @@ def into_middle_kernel(
         dout = tl.dot(dy, w, dout)
     gate = tl.load(gu_ptr + src, mask=mask, other=0.0).to(tl.float32)
     up = tl.load(gu_ptr + src + HP, mask=mask, other=0.0).to(tl.float32)
-    dgate, dup = swiglu_backward(gate, up, dout.to(gu_ptr.dtype.element_ty).to(tl.float32), MATH)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    dout = dout.to(gu_ptr.dtype.element_ty).to(tl.float32)
+    dout = dropped(dout, rows[:, None], cols[None, :], T, hidden, drop, DROPOUT)
+    dgate, dup = swiglu_backward(gate, up, dout, MATH)
     kind = dgu_ptr.dtype.element_ty
     if AGAIN:
-        out = swiglu(gate, up, MATH).to(kind)
-        tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out, mask=mask)
+        out = dropped(swiglu(gate, up, MATH), rows[:, None], cols[None, :], T, hidden, drop, DROPOUT)
+        tl.store(out_ptr + rows[:, None] * HP + cols[None, :], out.to(kind), mask=mask)
     tl.store(dgu_ptr + src, dgate.to(kind), mask=mask)
     tl.store(dgu_ptr + src + HP, dup.to(kind), mask=mask)
 
 
-def gate_and_up(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """x (M, NP + 16), w (2HP, NP + 16) -> gu (M, 2HP), and SiLU(gate) ⊙ up (M, HP).
+def gate_and_up(
+    x: Tensor, w: Tensor, hidden: int, length: int = 1, drop: Drop | None = None
+) -> tuple[Tensor, Tensor]:
+    """x (M, NP + 16), w (2HP, NP + 16) -> gu (M, 2HP), and SiLU(gate) ⊙ up with dropout (M, HP).
 
     In bfloat16 one kernel, unless it is wide; in float32, where products are cuBLAS's, a product and a pass.
     """
     rows, hp, mode = x.shape[0], w.shape[0] // 2, math_mode(x.dtype)
     out = torch.empty(rows, hp, dtype=x.dtype, device=x.device)
+    dropout = length, hidden, *drop_arguments(drop, x)
     if x.dtype == torch.float32 or hp > FEEDFORWARD_WIDEST:
         gu = mm(x, w.t())
-        middle_kernel[pass_grid(rows, hp)](gu, out, rows, hp, *PASS, mode)
+        middle_kernel[pass_grid(rows, hp)](gu, out, rows, *dropout, hp, *PASS, mode)
         return gu, out
     tile = FEEDFORWARD
     gu = torch.empty(rows, 2 * hp, dtype=x.dtype, device=x.device)
     gate_and_up_kernel[(triton.cdiv(hp, tile.columns), triton.cdiv(rows, tile.rows))](
-        x, w, gu, out, rows, x.shape[1], hp, tile.rows, tile.columns, tile.inner, mode,
+        x, w, gu, out, rows, *dropout, x.shape[1], hp, tile.rows, tile.columns, tile.inner, mode,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return gu, out
 
 
-def through_middle(dy: Tensor, w: Tensor, gu: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def through_middle(
+    dy: Tensor,
+    w: Tensor,
+    gu: Tensor,
+    kept: Tensor | None,
+    hidden: int,
+    length: int = 1,
+    drop: Drop | None = None,
+) -> tuple[Tensor, Tensor]:
     """dy (M, OP), w (OP, HP + 16), gu (M, 2HP) -> dgu (M, 2HP), and the middle (M, HP), computed again unless kept"""
     rows, hp, mode = gu.shape[0], gu.shape[1] // 2, math_mode(gu.dtype)
-    dgu = torch.empty_like(gu)
+    dgu, dropout = torch.empty_like(gu), (length, hidden, *drop_arguments(drop, gu))
     middle = torch.empty(rows, hp, dtype=gu.dtype, device=gu.device) if kept is None else kept
     if gu.dtype == torch.float32 or hp > FEEDFORWARD_WIDEST:
         dmiddle = mm(dy, w[:, :hp])
         middle_backward_kernel[pass_grid(rows, hp)](
-            gu, dmiddle, dgu, middle, rows, hp, *PASS, kept is None, mode
+            gu, dmiddle, dgu, middle, rows, *dropout, hp, *PASS, kept is None, mode
         )
         return dgu, middle
     tile = FEEDFORWARD_BACKWARD
     into_middle_kernel[(triton.cdiv(hp, tile.columns), triton.cdiv(rows, tile.rows))](
-        dy, w, gu, dgu, middle, rows, dy.shape[1], hp, tile.rows, tile.columns, tile.inner, kept is None, mode,
-        num_warps=tile.warps, num_stages=tile.stages,
+        dy, w, gu, dgu, middle, rows, *dropout, dy.shape[1], hp, tile.rows, tile.columns, tile.inner,
+        kept is None, mode, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return dgu, middle
 
@@ -176,7 +204,8 @@ def pack_swiglu(gate_up: Tensor, bias: Tensor, down: Tensor, dtype: torch.dtype)
 class SwiGLUFunction(torch.autograd.Function):
     """x (M, NP + 16) in the compute type, with its column of ones -> (M, OP) in the compute type.
 
-    ``keep``: what is in the middle is kept for the backward pass, not computed again.
+    ``keep``: what is in the middle is kept for the backward pass, not computed again. ``drop``: dropout on the hidden
+    layer, of sequences of ``length`` tokens.
     """
 
     @staticmethod
@@ -188,9 +217,12 @@ class SwiGLUFunction(torch.autograd.Function):
         down: Tensor,
         packed: tuple[Tensor, Tensor] | None = None,
         keep: bool = False,
+        length: int = 1,
+        drop: Drop | None = None,
     ) -> Tensor:
         w1, w2 = pack_swiglu(gate_up, bias, down, x.dtype) if packed is None else packed
-        gu, middle = gate_and_up(x, w1)
+        gu, middle = gate_and_up(x, w1, bias.shape[0], length, drop)
+        ctx.length, ctx.drop = length, drop
         ctx.save_for_backward(x, w1, w2, gu, middle if keep else None, gate_up, bias, down)
         return mm(middle, w2[:, : middle.shape[1]].t())
 
@@ -199,7 +231,7 @@ class SwiGLUFunction(torch.autograd.Function):
         dy = grads[0].contiguous()
         x, w1, w2, gu, kept, gate_up, bias, down = ctx.saved_tensors
         hidden, hp, wide = gate_up.shape[0] // 2, gu.shape[1] // 2, x.shape[1] - ONES
-        dgu, middle = through_middle(dy, w2, gu, kept)
+        dgu, middle = through_middle(dy, w2, gu, kept, hidden, ctx.length, ctx.drop)
         weights = Aside(x.device, "weights")
         with weights:
             ddown, _ = settle(
@@ -210,4 +242,4 @@ class SwiGLUFunction(torch.autograd.Function):
             )
         dx = mm(dgu, w1)
         release(weights, (dy, middle, dgu, x), (dgate_up, dbias, ddown))
-        return dx, dgate_up, dbias, ddown, None, None
+        return dx, dgate_up, dbias, ddown, None, None, None, None

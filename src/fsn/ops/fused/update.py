@@ -10,7 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .common import COUNTS, beside, keep_mask, sigmoid, softplus, tanh
+from .common import COUNTS, beside, sigmoid, softplus, tanh
+from .dropout import dropped
 from .rows import (
     add_rows,
     dot_row,
@@ -97,41 +98,22 @@ def load_gate(pre_ptr, rows, ok, KP: tl.constexpr, W: tl.constexpr, GATE: tl.con
 
 
 @triton.jit
-def dropped(
-    xs,
-    rows,
-    T,
-    k,
-    W: tl.constexpr,
-    counter_ptr,
-    first_row,
-    site,
-    threshold,
-    keep_scale,
-    DROPOUT: tl.constexpr,
-):
-    """x with dropout's mask and scale, or x."""
-    if DROPOUT:
-        counter = tl.load(counter_ptr)
-        sample = (rows // T + first_row)[:, None]
-        kept: tl.tuple = ()
-        for p in tl.static_range(len(xs)):
-            cols = p * W + tl.arange(0, W)
-            column = ((rows % T)[:, None] * k + cols[None, :]).to(tl.int32)
-            keep = keep_mask(counter, sample, column, site, threshold)
-            kept += (tl.where(keep, xs[p] * keep_scale, 0.0),)
-        return kept
-    else:
-        return xs
+def dropped_row(xs, rows, T, k, W: tl.constexpr, drop, DROPOUT: tl.constexpr):
+    """A row with dropout's mask and scale, or as it is."""
+    kept: tl.tuple = ()
+    for p in tl.static_range(len(xs)):
+        cols = p * W + tl.arange(0, W)
+        kept += (dropped(xs[p], rows[:, None], cols[None, :], T, k, drop, DROPOUT),)
+    return kept
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def residual_kernel(
     theta_ptr, x_ptr, alpha_ptr, out_ptr, feat_ptr,
-    counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
-    BOUND: tl.constexpr, DROPOUT: tl.constexpr, MATH: tl.constexpr,
+    BOUND: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """θ + bound(dropout(x)), and the features that gates and readout read.
 
@@ -141,7 +123,8 @@ def residual_kernel(
     ok = rows < M
     th = load_row(theta_ptr, rows * KP, ok, KP, W)
     x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
-    x = dropped(x, rows, T, k, W, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    x = dropped_row(x, rows, T, k, W, drop, DROPOUT)
     new = add_rows(th, bounded(x, alpha_ptr, BOUND, MATH))
     store_row(out_ptr, rows * KP, ok, new, KP, W)
     store_features(feat_ptr, new, rows, ok, k, KP, W, MATH)
@@ -150,11 +133,12 @@ def residual_kernel(
 @triton.jit(do_not_specialize=COUNTS)
 def coupling_update_kernel(
     theta_ptr, x_ptr, pre_ptr, alpha_ptr, out_ptr, cast_ptr,
-    M,
+    M, T, k,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """Gate the coupling, bound it, and move θ: equation 2 from the sum over harmonics on.
+    """Gate the coupling, drop some of it, bound it, and move θ: equation 2 from the sum over harmonics on.
 
     theta (M, KP), x (M, KP), pre (M, 3KP) -> out (M, KP), cast (M, KP + 16)
     """
@@ -163,7 +147,9 @@ def coupling_update_kernel(
     th = load_row(theta_ptr, rows * KP, ok, KP, W)
     x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
     gate, _ = load_gate(pre_ptr, rows, ok, KP, W, GATE, MATH)
-    new = add_rows(th, bounded(multiply_rows(x, gate), alpha_ptr, BOUND, MATH))
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    x = dropped_row(multiply_rows(x, gate), rows, T, k, W, drop, DROPOUT)
+    new = add_rows(th, bounded(x, alpha_ptr, BOUND, MATH))
     store_row(out_ptr, rows * KP, ok, new, KP, W)
     store_row_and_one(cast_ptr, rows * (KP + 16), ok, new, KP, W)
 
@@ -230,10 +216,9 @@ def load_alpha(alpha_ptr, BOUND: tl.constexpr):
 def residual_backward_kernel(
     dtheta_ptr, dfeat_ptr, feat_ptr, x_ptr, alpha_ptr,
     dout_ptr, dx_ptr, dalpha_ptr,
-    counter_ptr, first_row, site, threshold, keep_scale,
     M, T, k,
-    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr,
-    BOUND: tl.constexpr, DROPOUT: tl.constexpr,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
+    KP: tl.constexpr, W: tl.constexpr, R: tl.constexpr, BOUND: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DFEAT: tl.constexpr, WRITE: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
     """Backward of θ + bound(dropout(x)): the total gradient of θ (dout), dx (M, KP), and partial sums for α."""
@@ -247,9 +232,10 @@ def residual_backward_kernel(
     x = wide_row(load_row(x_ptr, rows * KP, ok, KP, W))
     if WRITE:
         store_row(dout_ptr, rows * KP, ok, grad, KP, W)
-    x = dropped(x, rows, T, k, W, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    x = dropped_row(x, rows, T, k, W, drop, DROPOUT)
     dx, da = bound_backward(x, grad, alpha, BOUND, MATH)
-    dx = dropped(dx, rows, T, k, W, counter_ptr, first_row, site, threshold, keep_scale, DROPOUT)
+    dx = dropped_row(dx, rows, T, k, W, drop, DROPOUT)
     store_row(dx_ptr, rows * KP, ok, only_phases(dx, k, KP, W), KP, W)
     if BOUND:
         tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(ok, da, 0.0), axis=0))
@@ -259,12 +245,13 @@ def residual_backward_kernel(
 def coupling_update_backward_kernel(
     dtheta_ptr, dcast_ptr, theta_ptr, x_ptr, pre_ptr, alpha_ptr, constant_ptr,
     dx_ptr, dpre_ptr, dg_ptr, turn_ptr, dalpha_ptr,
-    B, T, TP, each,
+    B, T, TP, each, k,
+    counter_ptr, first_row, site, threshold, keep_scale, DROPOUT: tl.constexpr,
     KP: tl.constexpr, W: tl.constexpr, N: tl.constexpr, R: tl.constexpr,
     GATE: tl.constexpr, BOUND: tl.constexpr, DRIFT: tl.constexpr,
     HAS_DTHETA: tl.constexpr, HAS_DCAST: tl.constexpr, MATH: tl.constexpr,
 ):  # fmt: skip
-    """Backward of θ + bound(gate ⊙ a), and all that the coupling's backward reads.
+    """Backward of θ + bound(dropout(gate ⊙ a)), and all that the coupling's backward reads.
 
     -> dx (M, KP): gradient of the coupling a; dpre third block: gradient of the raw value gate; dg (B·TP, N, KP, 2):
     gradient of the aggregated fields, dG_re = −sin nθ · da, dG_im = cos nθ · da, zero rows behind each sequence;
@@ -289,7 +276,10 @@ def coupling_update_backward_kernel(
         constant = load_row(
             constant_ptr + head * KP, tl.zeros((1,), tl.int32), tl.full((1,), 1, tl.int1), KP, W
         )
-    dx, da_row = bound_backward(multiply_rows(a, gate), grad, alpha, BOUND, MATH)
+    drop = (counter_ptr, first_row, site, threshold, keep_scale)
+    x = dropped_row(multiply_rows(a, gate), rows, T, k, W, drop, DROPOUT)
+    dx, da_row = bound_backward(x, grad, alpha, BOUND, MATH)
+    dx = dropped_row(dx, rows, T, k, W, drop, DROPOUT)
     if BOUND:
         tl.store(dalpha_ptr + pid, sign * tl.sum(tl.where(ok, da_row, 0.0), axis=0))
     dgate = multiply_rows(dx, a)
