@@ -25,9 +25,9 @@ def below(grad, turn, token, cols, T, drop, DROPOUT: tl.constexpr, DRIFT: tl.con
 
 
 @triton.jit
-def load_turn(turn_ptr, token, rows, T, drop, DROPOUT: tl.constexpr, DRIFT: tl.constexpr):
+def load_turn(place, token, rows, T, drop, DROPOUT: tl.constexpr, DRIFT: tl.constexpr):
     """The gradient of the drift's weight. In the rest frame (DRIFT 1) that is the diagonal's, back through dropout."""
-    turn = tl.load(turn_ptr + token, mask=rows < T, other=0.0)
+    turn = tl.load(place, mask=rows < T, other=0.0)
     if DRIFT == 1:
         turn = dropped(turn, token, rows, T, T, drop, DROPOUT)
     return turn
@@ -109,10 +109,10 @@ def score_gradient_rows(
                 high = tl.dot(left, tl.load(other + here[:, None], mask=some, other=0.0), high)
     ok = rows < T
     token = batch * T + rows
-    noted = own_ptr + token
+    noted = own_ptr + batch * T + rows
     own = tl.load(noted, mask=ok, other=0.0)
     weight = tl.load(noted + tl.num_programs(1).to(tl.int64) * T, mask=ok, other=0.0)
-    turn = load_turn(turn_ptr, token, rows, T, drop, DROPOUT, DRIFT)
+    turn = load_turn(turn_ptr + batch * T + rows, token, rows, T, drop, DROPOUT, DRIFT)
     line = (batch * TP + rows[:, None]) * TP
     low = below(low, turn, token, u, T, drop, DROPOUT, DRIFT)
     a = load_attention(a_ptr, line, u, TP, False)
@@ -123,7 +123,7 @@ def score_gradient_rows(
         total += tl.sum(a * high, axis=1)
     delta = correction(total, weight, own, turn, DRIFT)
     if SCORE:
-        tl.store(down_ptr + token, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=ok)
+        tl.store(down_ptr + batch * T + rows, diagonal_gradient(delta, own, turn, inv_tau, DRIFT), mask=ok)
     kind = ds_ptr.dtype.element_ty
     place = ds_ptr + line + u[None, :]
     behind = (BH + u < TP)[None, :]
@@ -209,7 +209,7 @@ def score_gradient_tile_kernel(
             grad = tl.load(place, mask=seen, other=0.0)
         token = batch * T + rows
         drop = (counter_ptr, first_row, site, threshold, keep_scale)
-        turn = load_turn(turn_ptr, token, rows, T, drop, DROPOUT, DRIFT)
+        turn = load_turn(turn_ptr + token, token, rows, T, drop, DROPOUT, DRIFT)
         a = a_ptr + batch * nr * TP + local[:, None] * TP + u[None, :]
         a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
         share = tl.sum(a * below(grad, turn, token, u, T, drop, DROPOUT, DRIFT), axis=1)
@@ -240,7 +240,7 @@ def score_gradient_pass_kernel(
         own = tl.load(own_ptr + token, mask=ok, other=0.0)
         weight = tl.load(own_ptr + tl.num_programs(2).to(tl.int64) * T + token, mask=ok, other=0.0)
         drop = (counter_ptr, first_row, site, threshold, keep_scale)
-        turn = load_turn(turn_ptr, token, rows, T, drop, DROPOUT, DRIFT)
+        turn = load_turn(turn_ptr + token, token, rows, T, drop, DROPOUT, DRIFT)
         total = tl.load(total_ptr + token, mask=ok, other=0.0)
         a = a_ptr + batch * nr * TP + local[:, None] * TP + u[None, :]
         a = tl.load(a, mask=seen, other=0.0).to(tl.float32)
