@@ -1,6 +1,6 @@
 """How models read on where windows are longer than those of training, as they are and with a sliding window.
 
-    python -m benchmarks.reach results/fsn-1m-seed0 results/transformer-1m-seed0 --length 1024 --reach 256
+    python -m benchmarks.reach results/fsn-1m-seed0 results/transformer-1m-nodrop-seed0 --length 1024 --reach 256
 
 A transformer with rotary positions breaks down at distances that it has never seen. The usual remedy is to let every
 position look back no further than in training. Both are measured here, on the same windows. The sliding window is an

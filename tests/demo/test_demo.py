@@ -324,7 +324,7 @@ def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Pa
     shutil.copytree(ROOT / "results" / "fsn-1m-seed0", tmp_path / "fsn")
     shutil.copytree(ROOT / "results" / "fsn-1m-dropout-seed0", tmp_path / "another")
     assert full_size(tmp_path) is None, "an FSN alone has nothing to stand beside"
-    shutil.copytree(ROOT / "results" / "transformer-1m-seed0", tmp_path / "transformer")
+    shutil.copytree(ROOT / "results" / "transformer-1m-nodrop-seed0", tmp_path / "transformer")
     two = full_size(tmp_path)
     assert two is not None and [model["key"] for model in two["models"]] == ["fsn", "transformer"]
     assert "Kuramoto 1." in demo.html and "Kuramoto 1." not in build_page(demo.data | {"full_size": two})

@@ -16,6 +16,9 @@ ROUNDING = ("both", "scores", "logits", "none")
 VALUE_GATES = ("signed", "positive")
 TRANSFORMER_INITS = ("pytorch", "normal")
 SHIFTS = ("none", "kv", "kv-coordinate", "key-offset")
+DROPOUT = 0.0
+"""The recipe's rate in every model. The paper lists 0.1 and not where; nothing fits its numbers better than none
+(docs/findings.md)."""
 SMALL_SHARE = 11
 """Registers and winding modes are k // 11: 16 at k = 176, small against k at every rung."""
 
@@ -48,7 +51,7 @@ class FSNConfig:
     """Winding modes of mean-field-winding; None is k // 11 (16 at k = 176)."""
     register: int | None = None
     """Register size m of the wrapped state; None is k // 11."""
-    dropout: float = 0.0
+    dropout: float = DROPOUT
     """On the raw feed-forward output, before its bound."""
     dropout_hidden: float = 0.0
     """On the SwiGLU's hidden layer."""
@@ -155,7 +158,7 @@ class TransformerConfig:
     heads: int = 1
     hidden: int | None = None
     """Hidden width of the SwiGLU; None is 4 × width."""
-    dropout: float = 0.1
+    dropout: float = DROPOUT
     """On the SwiGLU output."""
     dropout_hidden: float = 0.0
     dropout_attention: float = 0.0
