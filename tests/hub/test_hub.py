@@ -36,7 +36,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("runs")
     found = {}
     for family in FAMILIES:
-        overrides: dict[str, Any] = {"layers": 2} | ({"width": 16} if family == "transformer" else {"k": 16})
+        own = {"width": 16, "dropout": 0.1} if family == "transformer" else {"k": 16}
+        overrides: dict[str, Any] = {"layers": 2} | own
         train(
             f"{family}-1m",
             tiny.corpus(),

@@ -292,17 +292,19 @@ def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -
     fsn = [write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30), seed=seed) for seed in (0, 1)]
     short = write_run(tmp_path, needs.TRANSFORMER, falling(1.69, 0.1, 11))
     shorter = write_run(tmp_path, needs.NO_PHASES, [1.8, 1.75, 1.7])
-    write_run(tmp_path, needs.KURAMOTO, [1.8])
+    write_run(tmp_path, needs.KURAMOTO, falling(1.7, 0.1, 30))
+    write_run(tmp_path, needs.KV_SHIFT, falling(1.65, 0.1, 30), valid_precision="fp32")
     for run, bits in zip(fsn, (1.59, 1.61), strict=True):
         evaluated(tmp_path, run, bits)
         evaluated(tmp_path, run, bits + 1, length=1024)
     evaluated(tmp_path, short, 1.69)
     evaluated(tmp_path, short, 1.68, "test")
     evaluated(tmp_path, shorter, 1.7)
-    rows = results_block(tmp_path).splitlines()[2:4]
+    rows = results_block(tmp_path).splitlines()[2:5]
     assert rows == [
         "| fsn-1m | 0 | 30 | 2 | 1.6000 ± 0.0141 | 1.6050 ± 0.0038 |  | 2.6000 ± 0.0141 |",
-        "| transformer-1m | 0.1 | 11 | 1 | 1.6900 |  | 1.6800 |  |",
+        "| transformer-kvshift-1m | 0 | 30 | 1 | 1.6533 |  |  |  |",
+        "| transformer-1m | 0 | 11 | 1 | 1.6900 |  | 1.6800 |  |",
     ]
     assert "nophase" not in results_block(tmp_path), "much shorter than the longest"
     assert "kuramoto" not in results_block(tmp_path), "not evaluated in float32"

@@ -22,6 +22,7 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, TINY)
     shapes: dict[Need, Callable[[np.ndarray], np.ndarray]] = {
         needs.TRANSFORMER.seed(0): np.ones_like,
+        needs.TRANSFORMER_DROPOUT: lambda d: 1.0 + 0.5 * (d >= 2),
         beyond.DROPOUT_FSN[1]: lambda d: 1.0 - 0.1 * (d < 2),
         beyond.DROPOUT_FSN[2]: lambda d: 1.0 - 0.2 * (d >= 4),
         beyond.DROPOUT_KURAMOTO[1]: lambda d: 1.0 + 0.3 * (d >= 4),
@@ -40,16 +41,18 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
             weights=repr(need).encode(),
         )
         write_losses(run, "text", bench, shape)
-    assert drawn == [0, 0, 0, 1, 1], "a picture as soon as both runs of a pair are there, and the transformer"
+    assert drawn == [0, 0, 0, 0, 1, 1], (
+        "a picture as soon as both runs of a pair are there, and the transformers"
+    )
     bench = bench_of(tmp_path, TINY)
     result = item.compute(bench)
     found = {row.quantity: row for row in result.rows}
     assert len(found) == 24 and result.state == "measured" and len(result.pictures) == 2
     expected = {
-        "FSN": (-0.1, 0.0),
-        "FSN, dropout 0.1": (0.0, -0.2),
-        "Kuramoto attention": (0.0, 0.3),
-        "Kuramoto attention, dropout 0.1": (0.0, 0.1),
+        "FSN, no dropout": (-0.1, 0.0),
+        "FSN, dropout 0.1": (0.0, -0.7),
+        "Kuramoto attention, no dropout": (0.0, 0.3),
+        "Kuramoto attention, dropout 0.1": (0.0, -0.4),
     }
     for name, (new, copied) in expected.items():
         assert found[f"{name}, depth 0–1"].ours == pytest.approx(new, abs=0.02)

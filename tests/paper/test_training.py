@@ -73,13 +73,15 @@ def test_tiny_texts_are_two_and_their_windows_suffice() -> None:
     assert tiny.role_of({"name": "enwik8", "sha256": "x"}) is None
 
 
-def test_copy_depth_at_matched_epochs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fsn", [10, 9])
+def test_copy_depth_at_matched_epochs(tmp_path: Path, fsn: int) -> None:
+    """The transformer has weights of epoch 10; a model with those of epoch 9 stands beside it, one with 8 does not."""
     bench = bench_of(tmp_path, TINY)
     item = item_named("copy-depth-so-far")
     assert item.compute(bench).state == "missing"
     shapes: dict[str, tuple[Need, int, Callable[[np.ndarray], np.ndarray]]] = {
         "transformer": (needs.REFERENCE, 10, np.ones_like),
-        "fsn": (needs.FSN, 10, lambda d: 1.0 - 0.2 * (d >= 4)),
+        "fsn": (needs.FSN, fsn, lambda d: 1.0 - 0.2 * (d >= 4)),
         "fsn-nophase": (needs.NO_PHASES, 9, np.ones_like),
         "kuramoto": (needs.KURAMOTO, 8, np.ones_like),
     }
@@ -90,10 +92,12 @@ def test_copy_depth_at_matched_epochs(tmp_path: Path) -> None:
     result = item.compute(bench_of(tmp_path, TINY))
     found = {row.quantity: row.ours for row in result.rows}
     bins = ("0–1", "2–3", "4–7", "8–15", "16–23", "24–32")
-    assert set(found) == {f"{name}, depth {b}" for name in ("FSN", "No phases (epoch 9)") for b in bins}
-    assert found["FSN, depth 24–32"] == pytest.approx(-0.2, abs=0.02)
-    assert found["FSN, depth 0–1"] == pytest.approx(0.0, abs=0.02)
+    name = "FSN" if fsn == 10 else "FSN (epoch 9)"
+    assert set(found) == {f"{one}, depth {b}" for one in (name, "No phases (epoch 9)") for b in bins}
+    assert found[f"{name}, depth 24–32"] == pytest.approx(-0.2, abs=0.02)
+    assert found[f"{name}, depth 0–1"] == pytest.approx(0.0, abs=0.02)
     assert result.rows[0].group.startswith("Epoch 10, against transformer") and len(result.pictures) == 1
     levels = {line["depth"]: line for line in result.tables[0][1].rows}
-    assert levels["24–32"]["FSN"] - levels["24–32"]["transformer"] == pytest.approx(found["FSN, depth 24–32"])
+    margin = levels["24–32"][name] - levels["24–32"]["transformer"]
+    assert margin == pytest.approx(found[f"{name}, depth 24–32"])
     assert levels["0–1"]["targets"] == bench.battery("text").counts()[0]

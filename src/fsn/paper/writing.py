@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import UserError
 from ..io import write_text_atomic
 from ..measure.bootstrap import seed_summary
+from ..measure.metrics import valid_bits
 from ..measure.style import save_figure
 from ..measure.tables import Table
 from ..progress import track
@@ -262,9 +263,10 @@ EVALUATIONS = "evaluations.jsonl"
 
 
 def results_block(results: Path) -> str:
-    """What stands between the markers: a table of the runs in ``results`` whose best weights were evaluated.
+    """What stands between the markers: a table of the runs in ``results`` whose best weights were evaluated in float32.
 
-    It is made from ``evaluations.jsonl`` (``fsn eval --append``) and configs, so that it comes out the same everywhere.
+    It is made from ``evaluations.jsonl`` (``fsn eval --append``), metrics and configs, so that it comes out the same
+    everywhere.
     """
     evaluations = read_evaluations(results / EVALUATIONS)
     bench = Bench.open([results])
@@ -300,7 +302,12 @@ def results_block(results: Path) -> str:
 
 
 def _bits(evaluations: Sequence[Mapping[str, Any]], run: Run, split: str, times: int = 1) -> float | None:
-    """The loss of a run's best weights in windows of so many times its own length: of their last part, if longer."""
+    """The loss of a run's best weights in windows of so many times its own length: of their last part, if longer.
+
+    Where a run was validated in float32 while it trained, that is the evaluation.
+    """
+    if split == "valid" and times == 1 and validated_in(run) == "fp32":
+        return min(valid_bits(run))
     for line in evaluations:
         asked = {"run": run.name, "which": "best", "split": split, "precision": "fp32"}
         if asked.items() <= line.items() and line["length"] == times * run.recipe.length:

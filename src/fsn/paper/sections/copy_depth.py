@@ -475,7 +475,7 @@ def curve_below_zero(b: Bench) -> Found:
 
 def far_below_base(b: Bench) -> Found:
     base, fsn = b.curve("Base layer").margin, b.curve("FSN").margin
-    fine = all(fsn[d] < 0.5 * base[d] for d in (19, 22) if math.isfinite(base[d]))
+    fine = all(fsn[d] < 0.5 * base[d] and base[d] > 0 for d in (19, 22) if math.isfinite(base[d]))
     return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
 
 
