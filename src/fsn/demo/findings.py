@@ -46,10 +46,10 @@ from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
 from ..models.generate import sample
 from ..nn import record
-from ..progress import Bar
+from ..progress import track
 from ..train import Recipe, Run, load_run
 from ..train.run import SHIPPED
-from .plan import MODELS, Entry, Plan
+from .plan import MODELS, Plan
 from .recall import recall
 
 PROMPT = "def "
@@ -92,18 +92,16 @@ def _text(plan: Plan, runs: dict[str, Run], models: Models, start: str) -> dict[
     labels = label_corpus(corpus, "valid", plan.recipe.length, STRIDE)
     chosen = battery(labels, STANDARD, ENRICHED)
     losses = {
-        entry.key: battery_losses(models[entry.key], corpus.valid, chosen, label=f"copy depth, {entry.name}")
-        for entry in plan.entries
+        key: battery_losses(model, corpus.valid, chosen, label=f"copy depth, {MODELS[key][0]}")
+        for key, model in models.items()
     }
     copied = chosen.mask((COPYING, CAP), "standard")
     rows = []
-    with Bar("writing samples", len(plan.entries)) as bar:
-        for entry in plan.entries:
-            written = _write(models[entry.key], corpus.alphabet, start, SYMBOLS, plan.recipe)
-            depth = [_mean(losses[entry.key], chosen.mask(edges)) for edges in BINS]
-            own = {"copied_bits": _mean(losses[entry.key], copied), "depth": depth, "sample": written}
-            rows.append(_row(entry, runs[entry.key]) | own)
-            bar.update()
+    for key, model in track(models.items(), "writing samples"):
+        depth = [_mean(losses[key], chosen.mask(edges)) for edges in BINS]
+        own = {"copied_bits": _mean(losses[key], copied), "depth": depth}
+        written = _write(model, corpus.alphabet, start, SYMBOLS, plan.recipe)
+        rows.append(_row(key, model, runs[key]) | own | {"sample": written})
     others = {key: loss for key, loss in losses.items() if key != REFERENCE}
     by_bin = margin_table(others, losses[REFERENCE], chosen, resamples=RESAMPLES)
     return {
@@ -125,14 +123,14 @@ def _mean(values: Losses, mask: NDArray[np.bool_]) -> float | None:
     return float(values[mask].mean(dtype=np.float64)) if mask.any() else None
 
 
-def _row(entry: Entry, run: Run) -> dict[str, Any]:
-    last = run.epochs[-1]
+def _row(key: str, model: LanguageModel, run: Run) -> dict[str, Any]:
+    last, (name, about) = run.epochs[-1], MODELS[key]
     steps = [line for line in run.metrics if line["kind"] == "step"]
     return {
-        "key": entry.key,
-        "name": entry.name,
-        "about": entry.about,
-        "parameters": entry.parameters,
+        "key": key,
+        "name": name,
+        "about": about,
+        "parameters": model.parameter_count(),
         "valid_bits": last["valid_bits"],
         "tokens_per_s": last["tokens_per_s"],
         "train": [[line["step"], round(line["loss_bits"], 4)] for line in steps],

@@ -255,11 +255,18 @@ def last_line(file: Path) -> str:
     return lines[-1] if lines else ""
 
 
-def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None]) -> dict[str, str]:
+def run_here(
+    jobs: list[Job],
+    slots: list[str | None],
+    say: Callable[[str], None],
+    settings: Mapping[str, str] | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> dict[str, str]:
     """Run the unfinished ``jobs``, each in a process of its own, as many at a time as there are ``slots``.
 
-    A slot is the number of a GPU, which the process then sees alone, or None for the CPU. A signal is passed
-    on to the runs, which write a checkpoint and end. Returns the states that the folders do not show.
+    A slot is the number of a GPU, which the process then sees alone, or None for the CPU; ``settings`` are environment
+    variables for all of them, and ``look`` is called now and then. A signal is passed on to the runs, which write a
+    checkpoint and end. Returns the states that the folders do not show.
     """
     waiting = [job for job in jobs if job.state() != "finished"]
     free = list(slots)
@@ -272,15 +279,12 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                 job, slot = waiting.pop(0), free.pop(0)
                 where = f" on GPU {slot}" if slot is not None else ""
                 say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
-                gpu = {} if slot is None else {"CUDA_VISIBLE_DEVICES": slot}
+                env = {**os.environ, **(settings or {})}
+                if slot is not None:
+                    env["CUDA_VISIBLE_DEVICES"] = slot
                 # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
-                running.append(
-                    (
-                        job,
-                        slot,
-                        _start(job.command(), job.output, env={**os.environ, **gpu}, start_new_session=True),
-                    )
-                )
+                process = _start(job.command(), job.output, env=env, start_new_session=True)
+                running.append((job, slot, process))
             if stop.number and not passed_on:
                 passed_on = True
                 for _, _, process in running:
@@ -299,6 +303,7 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                 else:
                     notes[job.name] = "failed"
                     say(f"failed: {job.name} (exit code {code}): {last_line(job.output)}")
+            look()
             time.sleep(POLL_S)
     return {**notes, "*": str(stop.number)} if stop.number else notes
 
