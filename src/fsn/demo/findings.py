@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import __version__
-from ..data import Alphabet, Corpus
+from ..data import Corpus
 from ..measure import (
     BINS,
     Looks,
@@ -44,10 +44,10 @@ from ..measure import (
 )
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
-from ..models.generate import sample
 from ..nn import record
+from ..pretrained import load_trained
 from ..progress import track
-from ..train import Recipe, Run, load_run
+from ..train import Run, load_run
 from ..train.run import SHIPPED
 from .plan import MODELS, Plan
 from .recall import recall
@@ -69,7 +69,7 @@ Models = Mapping[str, LanguageModel]
 
 def measure(plan: Plan, runs: dict[str, Run], results: Path = Path("results")) -> dict[str, Any]:
     """Everything the page needs; ``results`` is where finished runs of full size may lie, or the shipped ones serve."""
-    models = {key: run.load_model() for key, run in runs.items()}
+    models = {key: load_trained(run) for key, run in runs.items()}
     start = prompt_for(plan.corpus)
     return {
         "about": _about(plan, runs),
@@ -100,7 +100,7 @@ def _text(plan: Plan, runs: dict[str, Run], models: Models, start: str) -> dict[
     for key, model in track(models.items(), "writing samples"):
         depth = [_mean(losses[key], chosen.mask(edges)) for edges in BINS]
         own = {"copied_bits": _mean(losses[key], copied), "depth": depth}
-        written = _write(model, corpus.alphabet, start, SYMBOLS, plan.recipe)
+        written = _write(model, start, SYMBOLS, plan.recipe.seed)
         rows.append(_row(key, model, runs[key]) | own | {"sample": written})
     others = {key: loss for key, loss in losses.items() if key != REFERENCE}
     by_bin = margin_table(others, losses[REFERENCE], chosen, resamples=RESAMPLES)
@@ -114,9 +114,9 @@ def _text(plan: Plan, runs: dict[str, Run], models: Models, start: str) -> dict[
     }
 
 
-def _write(model: LanguageModel, alphabet: Alphabet, start: str, symbols: int, recipe: Recipe) -> str:
-    options = {"temperature": TEMPERATURE, "context": recipe.length - 1, "seed": recipe.seed}
-    return sample(model, alphabet, start, symbols=symbols, **options)
+def _write(model: LanguageModel, start: str, symbols: int, seed: int) -> str:
+    """What a model adds to ``start``."""
+    return model.generate(start, symbols, temperature=TEMPERATURE, seed=seed)[len(start) :]
 
 
 def _mean(values: Losses, mask: NDArray[np.bool_]) -> float | None:
@@ -159,15 +159,15 @@ def _about(plan: Plan, runs: dict[str, Run]) -> dict[str, Any]:
 # -- something repeated --------------------------------------------------------------------------------------
 
 
-def snippet(models: Models, alphabet: Alphabet, text: str) -> dict[str, Any]:
+def snippet(models: Models, text: str) -> dict[str, Any]:
     """A text and the same again, through every model: what each character costs, where attention goes."""
-    tokens, period = alphabet.encode(2 * text).long(), len(text)
-    shown = {}
+    period, shown = len(text), {}
     for key, model in models.items():
-        seen = look(model, tokens[None], period, key)
+        tokens = model.encode(2 * text)
+        seen = look(model, tokens, period, key)
         shown[key] = _bits(seen, period) | {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
         with evaluating(model), record(model, "layers.*.attention") as points:
-            model(tokens[None])
+            model(tokens)
         shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
     return {"text": 2 * text, "period": period, "models": shown}
 
@@ -203,12 +203,11 @@ def full_size(results: Path) -> dict[str, Any] | None:
     if not {"fsn", "transformer"} <= found.keys():
         return None
     ours = found["fsn"]
-    models = {key: run.load_model("best") for key, run in found.items()}
+    models = {key: load_trained(run) for key, run in found.items()}
     (crossing,) = time_to_target([ours], [found["transformer"]], EPOCHS, steady=True).against_mean
-    shown = snippet(models, ours.alphabet, SENTENCE)
+    shown = snippet(models, SENTENCE)
     with without_field(models["fsn"], "successor", ours.model_config.layers - 1):
-        cut = snippet({"cut": models["fsn"]}, ours.alphabet, SENTENCE)
-    shown["models"] |= cut["models"]
+        shown["models"] |= snippet({"cut": models["fsn"]}, SENTENCE)["models"]
     return {
         "models": [_curve(key, run) for key, run in found.items()],
         "crossing": {"epoch": crossing.epoch, "ratio": crossing.ratio},
@@ -217,7 +216,7 @@ def full_size(results: Path) -> dict[str, Any] | None:
         "text": ours.config["corpus"]["name"],
         "snippet": shown,
         "prompt": FULL_PROMPT,
-        "sample": _write(models["fsn"], ours.alphabet, FULL_PROMPT, FULL_SYMBOLS, ours.recipe),
+        "sample": _write(models["fsn"], FULL_PROMPT, FULL_SYMBOLS, ours.recipe.seed),
     }
 
 

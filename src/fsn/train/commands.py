@@ -197,9 +197,10 @@ def generate(
     trained = load_run(find_run(run))
     where = choose_device(device)
     model = trained.load_model(which, where)
+    model.tokenizer = trained.encoding
     drawn = draw(
         model,
-        (trained.encoding.encode(prompt) if prompt else trained.encoding.start()).long().to(where)[None],
+        model.begin(prompt),
         symbols=symbols,
         temperature=temperature,
         top_k=top_k,
