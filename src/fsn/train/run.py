@@ -496,16 +496,21 @@ class Run:
         return model.eval()
 
 
-def load_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict: bool = True) -> None:
-    """Load weights into the model that a config.yaml describes; ``what`` says whose they are."""
+def load_weights(
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    what: str,
+    strict: bool = True,
+    config: str = "config.yaml",
+) -> None:
+    """Load weights into the model that a config describes; ``what`` says whose they are."""
     bad = first_not_finite(weights.items())
-    if bad is not None:
-        raise UserError(f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
+    check(bad is None, f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
         raise UserError(
-            f"{what} do not fit the model in its config.yaml: one of the two was changed; put the right one back"
+            f"{what} do not fit its {config}: one of the two was changed; put the right one back"
         ) from None
 
 
