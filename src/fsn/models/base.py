@@ -170,8 +170,7 @@ class LanguageModel(nn.Module):
 
     @property
     def uses_dropout(self) -> bool:
-        names = ("dropout", "dropout_hidden", "dropout_attention", "dropout_update", "dropout_embedding")
-        return any(getattr(self.config, name, 0.0) for name in names)
+        return any(value for name, value in vars(self.config).items() if name.startswith("dropout"))
 
     def check_tokens(self, tokens: Tensor, targets: Tensor | None = None) -> None:
         """Reject bad input before work starts. Ranges are checked on the CPU only: on a GPU it would stall."""
