@@ -289,7 +289,7 @@ def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte() -> None:
 
     tokenizer = byte_pairs()
     tokenizer.normalizer = normalizers.Lowercase()
-    corpus = Corpus.from_bytes("x", b"Text With Capitals\n" * 50).in_subwords(Subwords(tokenizer))
+    corpus = Corpus.from_bytes("x", b"Text With Capitals\n" * 50, encoding=Subwords(tokenizer))
     assert corpus.n_bytes is None and corpus.tokens_per_byte("valid") is None
 
 
