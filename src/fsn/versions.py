@@ -79,19 +79,11 @@ def untested(device: str, names: Sequence[str] = ("python", "torch", "triton")) 
     for name, version in found.items():
         tested = sorted({_told(row, name) for row in rows if getattr(row, name) is not None})
         if version is not None and version not in {getattr(row, name) for row in rows}:
-            parts.append(f"{TITLES[name]}{version} (tested: {', '.join(tested) or 'none yet'})")
+            title = {"python": "Python ", "triton": "Triton ", "device": ""}.get(name, f"{name} ")
+            parts.append(f"{title}{version} (tested: {', '.join(tested) or 'none yet'})")
     if not parts:
         return None
     return f"not tested with {'these kernels' if gpu else 'fsn'}: {'; '.join(parts)}; see docs/versions.md"
-
-
-TITLES = {
-    "python": "Python ",
-    "torch": "torch ",
-    "triton": "Triton ",
-    "transformers": "transformers ",
-    "device": "",
-}
 
 
 def _told(row: Tested, name: str) -> str:

@@ -26,7 +26,6 @@ from .. import __version__
 from ..data import Corpus
 from ..measure import (
     BINS,
-    Looks,
     battery,
     battery_losses,
     bin_name,
@@ -165,17 +164,13 @@ def snippet(models: Models, text: str) -> dict[str, Any]:
     for key, model in models.items():
         tokens = model.encode(2 * text)
         seen = look(model, tokens, period, key)
-        shown[key] = _bits(seen, period) | {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
+        first, second = (float(part.mean()) for part in (seen.bits[: period - 1], seen.bits[period:]))
+        shown[key] = {"bits": seen.bits.round(3).tolist(), "first": first, "second": second}
+        shown[key] |= {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
         with evaluating(model), record(model, "layers.*.attention") as points:
             model(tokens)
         shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
     return {"text": 2 * text, "period": period, "models": shown}
-
-
-def _bits(seen: Looks, period: int) -> dict[str, Any]:
-    """What every character costs, and the means of the first and the second time."""
-    first, second = (float(part.mean()) for part in (seen.bits[: period - 1], seen.bits[period:]))
-    return {"bits": seen.bits.round(3).tolist(), "first": first, "second": second}
 
 
 def attention_map(weights: torch.Tensor) -> str:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..data import Windows
 
 
-class EvaluationStopped(Exception):
-    """The evaluation was asked to stop before its end."""
+class Stopped(Exception):
+    """The work was asked to stop before its end."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def evaluate(
     0.5 apart, and rounding them adds 0.004 bits to an oscillator model's loss and nothing to a transformer's.
     The sums run in float64 over batches in a fixed order. With many processes each takes a contiguous share
     of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
-    up with :class:`EvaluationStopped`.
+    up with :class:`Stopped`.
     """
     device = next(model.parameters()).device
     world = world or World(device=device)
@@ -136,7 +136,7 @@ def evaluate(
     all_nats, half_nats, stopped = world.add(sums).tolist()
     nats_by_place = world.add(places).tolist()
     if stopped:
-        raise EvaluationStopped
+        raise Stopped
     seconds = time.perf_counter() - start
     predictions = total * (length - 1)
     return Evaluation(

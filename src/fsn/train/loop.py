@@ -35,7 +35,7 @@ from ..progress import Bar, count, duration
 from ..versions import untested
 from . import hashes
 from .checkpoint import NonFinite
-from .evaluate import Evaluation, EvaluationStopped, evaluate
+from .evaluate import Evaluation, Stopped, evaluate
 from .loggers import check_loggers
 from .recipe import Recipe
 from .resume import Resume, Source, Start, find_source, how_to_go_on, open_run
@@ -182,13 +182,6 @@ class StopRequest:
         self.number = number
 
 
-class Stopped(Exception):
-    """The run was stopped on purpose, with a checkpoint. ``signal`` is 0 where the time budget ended it."""
-
-    def __init__(self, signal: float) -> None:
-        self.signal = int(signal)
-
-
 @dataclass
 class State:
     """Where a run stands. Goes into each checkpoint as JSON, which keeps floats to the last bit."""
@@ -246,8 +239,6 @@ class Training:
             self._restore(start.checkpoint.tensors)
         for tensor in self.stepper.optimizer.tensors():
             world.share(tensor)
-        if not self.stepper.flat.still_flat():
-            raise RuntimeError("a parameter was replaced while the model was being set up")
         self.steps_per_epoch = self.stepper.steps_per_epoch
         self.total = self.recipe.total_steps(self.stepper.n_windows)
         self.chunk = 1
@@ -279,24 +270,30 @@ class Training:
             self.folder.open_loggers(log, self.config, self.state.step)
             self._introduce()
         try:
-            self._run()
-        except Stopped as stopped:
-            why = "the time budget is spent"
-            if stopped.signal:
-                why = "Ctrl-C" if stopped.signal == signal.SIGINT else signal.Signals(stopped.signal).name
-            self.folder.say(
-                f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
-                "a checkpoint is written: run the same command again to go on"
-            )
-            if stopped.signal == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            if stopped.signal:
-                raise SystemExit(128 + stopped.signal) from None
+            try:
+                self._run()
+            except Stopped:
+                self.checkpoint()
+                self._end_early()
         except UserError as error:
             with contextlib.suppress(OSError):
                 self.folder.quiet = True  # the caller shows the sentence; the log keeps it
                 self.folder.say(f"error     {error}")
             raise
+
+    def _end_early(self) -> None:
+        number = int(self.world.largest([float(self.stop.number)])[0])
+        why = "the time budget is spent"
+        if number:
+            why = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.folder.say(
+            f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
+            "a checkpoint is written: run the same command again to go on"
+        )
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        if number:
+            raise SystemExit(128 + number) from None
 
     def _run(self) -> None:
         s = self.state
@@ -431,8 +428,7 @@ class Training:
         )
         self.chunk = max(1, min(int(LOOK_S / max(pace, 1e-9)), 2 * self.chunk, RING))
         if stop or (late and s.step < self.total):
-            self.checkpoint()
-            raise Stopped(stop)
+            raise Stopped
         if due or (r.checkpoint_steps and s.step % r.checkpoint_steps == 0):
             self.checkpoint()
 
@@ -442,18 +438,14 @@ class Training:
     # -- validation ----------------------------------------------------------------------------------------
 
     def _validate(self, label: str | None = None) -> Evaluation:
-        try:
-            result = evaluate(
-                self.model,
-                self.valid,
-                batch_size=self.recipe.eval_batch_size,
-                world=self.world,
-                label=None if self.folder.quiet else label,
-                stop=lambda: bool(self.stop.number),
-            )
-        except EvaluationStopped:
-            self.checkpoint()
-            raise Stopped(self.world.largest([float(self.stop.number)])[0]) from None
+        result = evaluate(
+            self.model,
+            self.valid,
+            batch_size=self.recipe.eval_batch_size,
+            world=self.world,
+            label=None if self.folder.quiet else label,
+            stop=lambda: bool(self.stop.number),
+        )
         self.state.evaluated_step = self.state.step
         self.state.cumulative_s += result.seconds
         return result

@@ -96,15 +96,6 @@ class FlatParameters:
                 if not grad.is_contiguous():
                     one(view, grad)
 
-    def still_flat(self) -> bool:
-        """Whether every parameter and gradient is still a view (nobody replaced one)."""
-        return all(
-            p.data_ptr() == self.view(self.values, n).data_ptr()
-            and p.grad is not None
-            and p.grad.data_ptr() == self.view(self.gradient, n).data_ptr()
-            for n, p in self.parameters.items()
-        )
-
 
 class Optimizer:
     """Clip the gradient to a global norm, then AdamW; nothing happens while ``broken`` is 1.
