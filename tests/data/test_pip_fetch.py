@@ -187,7 +187,11 @@ def test_the_committed_recipe_is_complete() -> None:
     assert names == sorted(set(names)) and len(names) > 20
     for archive in manifest.archives:
         stem = f"{archive.name.replace('-', '_')}-{archive.version}-"
-        assert archive.is_wheel and archive.filename.startswith(stem) and len(archive.sha256) == 64
+        assert (
+            archive.filename.startswith(stem)
+            and archive.filename.endswith(".whl")
+            and len(archive.sha256) == 64
+        )
 
 
 @pytest.mark.parametrize(

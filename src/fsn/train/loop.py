@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import signal
@@ -282,6 +283,7 @@ class Training:
             raise
 
     def _end_early(self) -> None:
+        """End as what stopped the run wants it."""
         number = int(self.world.largest([float(self.stop.number)])[0])
         why = "the time budget is spent"
         if number:
@@ -561,7 +563,8 @@ class Training:
         s = self.state
         if self.world.first:
             done = {"step": s.step, "best_epoch": s.best_epoch, "best_bits": s.best_bits}
-            self.folder.finish({**done, "cumulative_s": round(s.cumulative_s, 3)})
+            done["cumulative_s"] = round(s.cumulative_s, 3)
+            self.folder.hashes.write("DONE", json.dumps(done).encode() + b"\n")
         none = s.best_bits is None
         best = "no finite validation" if none else f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
         self.folder.say(

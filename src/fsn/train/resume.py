@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..checks import check
 from ..data import Encoding
 from ..models import Config, config_from_dict, config_to_dict
+from ..text import printable
 from . import hashes
 from .checkpoint import Checkpoint, first_not_finite, lines_of
 from .recipe import Recipe
@@ -128,7 +129,10 @@ def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps:
         hint = "--extend lets it go on longer"
     elif different.keys() <= ENDING_ENTRIES and not different.keys() <= DURATION_ENTRIES:
         hint = "--extend lets it end in another schedule"
-    listed = [f"{name} ({_short(old)} there, {_short(new)} asked)" for name, (old, new) in different.items()]
+    listed = [
+        f"{name} ({printable(old, limit=24)} there, {printable(new, limit=24)} asked)"
+        for name, (old, new) in different.items()
+    ]
     check(not different, f"{folder.path} holds a run of another config: {', '.join(listed)}; {hint}")
 
 
@@ -183,11 +187,6 @@ def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
         folder.hashes.remove("best.safetensors")
     else:
         folder.hashes.write("best.safetensors", checkpoint.best)
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 24 else text[:8] + "…"
 
 
 # -- fine-tuning -------------------------------------------------------------------------------------------

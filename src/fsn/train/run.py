@@ -21,6 +21,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from .. import data
 from ..checks import check
 from ..data import Alphabet, Corpus, Encoding, Reading
+from ..data.encoding import byte_symbols
 from ..data.registry import folder_of
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
@@ -231,9 +233,6 @@ class RunFolder:
             parts |= {n: t for n, t in state.items() if t.dim() == 0}
             self.hashes.write(f"kernel/epoch-{epoch:04d}.safetensors", pack(parts, {"format": "pt"}))
 
-    def finish(self, done: dict[str, Any]) -> None:
-        self.hashes.write("DONE", json.dumps(done).encode() + b"\n")
-
 
 def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
     """Stop if a run cannot be written to ``out``, or would become part of the corpus it is trained on."""
@@ -294,10 +293,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _is_hexadecimal(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(bytes.fromhex(value))
-    except ValueError:
-        return False
+    return isinstance(value, str) and re.fullmatch("([0-9a-fA-F]{2})+", value) is not None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -379,11 +375,7 @@ class Run:
     @property
     def alphabet(self) -> Alphabet:
         """The same where the symbols are bytes, for what needs those."""
-        if not isinstance(self.encoding, Alphabet):
-            raise UserError(
-                f"{self.folder} was trained on subwords; this needs a run whose symbols are bytes"
-            )
-        return self.encoding
+        return byte_symbols(self.encoding, str(self.folder))
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
