@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from ..checks import check
 from ..errors import UserError
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def draw(
     again and the rest forgotten.
     """
     check_drawing(symbols, temperature, top_k, seed)
-    if context < 1:
-        raise UserError(f"context must be at least 1, not {context}")
+    check(context >= 1, f"context must be at least 1, not {context}")
 
     def drawn(tokens: Tensor) -> Iterator[int]:
         generator = torch.Generator().manual_seed(seed)
@@ -81,14 +81,11 @@ def draw(
 
 def check_drawing(symbols: int, temperature: float, top_k: int | None, seed: int) -> None:
     """Stop if symbols cannot be drawn so."""
-    if symbols < 1:
-        raise UserError(f"ask for at least one symbol, not {symbols}")
-    if not 0 <= temperature <= HOTTEST:
-        raise UserError(f"temperature must lie between 0 and {HOTTEST:,.0f}, not {temperature}")
-    if top_k is not None and top_k < 1:
-        raise UserError(f"top_k must be at least 1, not {top_k}")
-    if not 0 <= seed < 2**64:
-        raise UserError(f"seed must be a whole number from 0 to 2^64 - 1, not {seed}")
+    check(symbols >= 1, f"ask for at least one symbol, not {symbols}")
+    fits = 0 <= temperature <= HOTTEST
+    check(fits, f"temperature must lie between 0 and {HOTTEST:,.0f}, not {temperature}")
+    check(top_k is None or top_k >= 1, f"top_k must be at least 1, not {top_k}")
+    check(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 - 1, not {seed}")
 
 
 def first_token(tokenizer: Tokenizer) -> int:

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ..checks import check
 from ..data import Reading
-from ..errors import UserError
 from ..progress import say
 from .recipe import Precision, Recipe, parse_fields
 
@@ -274,8 +274,7 @@ def sweep(
 
 def slots(jobs: int | None) -> list[str | None]:
     """One slot per visible GPU, or ``jobs`` dealt over them; without GPUs one on the CPU, or ``jobs``."""
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs must be at least 1, not {jobs}")
+    check(jobs is None or jobs >= 1, f"--jobs must be at least 1, not {jobs}")
     import torch
 
     gpus = [str(i) for i in range(torch.cuda.device_count())]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..checks import check
 from ..errors import UserError
 from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
@@ -151,8 +152,7 @@ def evaluate(
 
 def check_batch_size(batch_size: int | None) -> None:
     """Stop if a batch would hold no window; None is the default of the device."""
-    if batch_size is not None and batch_size < 1:
-        raise UserError(f"the batch size must be at least 1, not {batch_size}")
+    check(batch_size is None or batch_size >= 1, f"the batch size must be at least 1, not {batch_size}")
 
 
 def append_evaluation(path: Path, folder: Path, world: World, line: Mapping[str, Any]) -> None:

@@ -232,7 +232,7 @@ class Training:
         if source is not None and start.checkpoint is None:
             source.load_into(self.model)
         self.model.to(world.device)
-        self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, self._fallback)
+        self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, folder.say)
         self.state = State()
         if start.checkpoint is not None:
             known = {f.name for f in dataclasses.fields(State)}
@@ -258,9 +258,6 @@ class Training:
             torch.cuda.set_rng_state(on_gpu, self.world.device)
         load_weights(self.model, tensors["weights"], f"the last weights in {self.folder.path}")
         self.stepper.optimizer.load_state_dict(moments)
-
-    def _fallback(self, reason: str) -> None:
-        self.folder.say(f"engine    {self.recipe.engine} does not work here ({reason}); using eager")
 
     # -- the run -------------------------------------------------------------------------------------------
 

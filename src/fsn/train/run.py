@@ -48,11 +48,6 @@ from .checkpoint import Checkpoints, first_not_finite, pack, unpack
 from .loggers import Loggers
 from .recipe import BOOKKEEPING, DURATION, ENDING, Recipe
 
-try:
-    import fcntl
-except ImportError:  # Windows: no advisory locks; two writers are then not noticed
-    fcntl = None  # type: ignore[assignment]
-
 FORMAT = 1
 LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
 """Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
@@ -134,7 +129,11 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         lock = self._hold(open(self.path / "lock", "a+", encoding="utf-8"))  # noqa: SIM115 (the last to be closed)
         try:
-            if fcntl is not None:
+            with contextlib.suppress(
+                ImportError
+            ):  # Windows has no such locks; two writers are then not noticed
+                import fcntl
+
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
@@ -236,8 +235,7 @@ class RunFolder:
 
 def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
     """Stop if a run cannot be written to ``out``, or would become part of the corpus it is trained on."""
-    if not os.fspath(out):
-        raise UserError("--out is empty; give it the name of a folder")
+    check(bool(os.fspath(out)), "--out is empty; give it the name of a folder")
     check_writable(out, "choose another --out")
     if corpus is not None:
         check_outside(Path(out), corpus, "an --out")
@@ -455,8 +453,7 @@ class Run:
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
-        if which not in ("best", "last"):
-            raise UserError(f"which weights? {which!r} is neither best nor last")
+        check(which in ("best", "last"), f"which weights? {which!r} is neither best nor last")
         if which == "best":
             weights, _ = self.best_weights()
         else:
@@ -520,8 +517,7 @@ def find_run(name: str | os.PathLike[str]) -> Path:
 def load_run(folder: str | os.PathLike[str]) -> Run:
     """Read a run folder, finished or not."""
     path = Path(folder)
-    if not path.is_dir():
-        raise UserError(f"there is no run folder {path}")
+    check(path.is_dir(), f"there is no run folder {path}")
     run = Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
     hashes.warn_unsigned(path)
     return run

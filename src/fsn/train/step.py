@@ -218,7 +218,8 @@ class Stepper:
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
-            self.on_fallback(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            self.on_fallback(f"engine    {self.engine} does not work here ({reason}); using eager")
             self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
             self._graphs, self._many = [], None
         finally:

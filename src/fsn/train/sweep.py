@@ -103,22 +103,23 @@ class Job:
             return False
 
     def _corpus(self, there: Mapping[str, Any]) -> dict[str, Any]:
-        """The corpus part of this run's config, as far as it can differ from the one that is there."""
+        """The corpus part of this run's config, as far as it can differ from the one that is there.
+
+        A text with a name of its own, or one that is gone, is taken to have stayed as it was; none is fetched to find
+        that out.
+        """
+        named, sha256 = self.corpus in dict(data.available()), None
+        if self.corpus == there["name"] and (named or not os.path.exists(os.path.expanduser(self.corpus))):
+            sha256 = there["sha256"]
+        elif not named:
+            sha256 = data.load(self.corpus, reading=self.reading).sha256
         plain = {name: value for name, value in there.items() if name not in _READING or name == "vocab_size"}
-        asked = {**plain, "sha256": self._sha256(there), **self.reading.record()}
+        asked = {**plain, "sha256": sha256, **self.reading.record()}
         if self.reading.tokenizer is not None:
             asked |= data.load_tokenizer(self.reading.tokenizer).record()
         elif "tokenizer" in there and self.begin_with is not None:
             asked["tokenizer"] = there["tokenizer"]
         return asked
-
-    def _sha256(self, there: Mapping[str, Any]) -> Any:
-        """The sha256 of this run's text. One with a name of its own, or one that is gone, is taken to have stayed as it
-        was; none is fetched to find that out."""
-        named = self.corpus in dict(data.available())
-        if self.corpus == there["name"] and (named or not os.path.exists(os.path.expanduser(self.corpus))):
-            return there["sha256"]
-        return None if named else data.load(self.corpus, reading=self.reading).sha256
 
 
 def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
