@@ -75,15 +75,12 @@ def untested(device: str, names: Sequence[str] = ("python", "torch", "triton")) 
         found["device"] = device
     parts = []
     for name, version in found.items():
-        tested = sorted({_told(row, name) for row in rows if getattr(row, name) is not None})
-        if version is not None and version not in {getattr(row, name) for row in rows}:
+        known = {(getattr(row, name), row.device) for row in rows if getattr(row, name) is not None}
+        if version is not None and version not in {v for v, _ in known}:
+            shown = {v if name == "device" else f"{v} on {where}" for v, where in known}
+            tested = sorted(words.replace("NVIDIA ", "") for words in shown)
             title = {"python": "Python ", "triton": "Triton ", "device": ""}.get(name, f"{name} ")
             parts.append(f"{title}{version} (tested: {', '.join(tested) or 'none yet'})")
     if not parts:
         return None
     return f"not tested with {'these kernels' if gpu else 'fsn'}: {'; '.join(parts)}; see docs/versions.md"
-
-
-def _told(row: Tested, name: str) -> str:
-    value = str(getattr(row, name)).removeprefix("NVIDIA ")
-    return value if name == "device" else f"{value} on {row.device.removeprefix('NVIDIA ')}"

@@ -242,12 +242,8 @@ def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Has
         raise UserError(
             f"{path} cannot be read as tokens ({printable(error, limit=100)}): check its type"
         ) from error
-    if (
-        tokens.ndim != 1
-        or tokens.dtype.kind not in "iu"
-        or tokens.dtype == np.uint64
-        or not tokens.dtype.isnative
-    ):
+    kind = tokens.dtype
+    if tokens.ndim != 1 or kind.kind not in "iu" or kind == np.uint64 or not kind.isnative:
         raise UserError(
             f"{path} holds {tokens.ndim} axes of {tokens.dtype}; write one row of integers, e.g. uint16 or int32"
         )

@@ -57,13 +57,6 @@ def _raw(folder: Path) -> bytes | None:
         return None
 
 
-def _matches(data: bytes, entries: list[Entry], grows: bool) -> bool:
-    return any(
-        (len(data) >= size if grows else len(data) == size) and sha256(data[:size]) == digest
-        for size, digest in entries
-    )
-
-
 def read(folder: Path, name: str) -> bytes:
     """The bytes of a run's file, if they are those that were written. A missing file is a ``FileNotFoundError``."""
     manifest = _raw(folder)
@@ -75,7 +68,11 @@ def read(folder: Path, name: str) -> bytes:
             if name not in GROWING or not entries:
                 raise
             data = b""
-        if entries is None or _matches(data, entries, name in GROWING):
+        known = entries is None or any(
+            sha256(data[:size]) == digest and (len(data) == size or name in GROWING)
+            for size, digest in entries
+        )
+        if known:
             return data
         again = _raw(folder)
         if again == manifest:

@@ -261,12 +261,10 @@ def read_config(path: Path) -> dict[str, Any]:
         config = parse_yaml(hashes.read(path, "config.yaml"), str(file))
     except FileNotFoundError:
         raise UserError(f"{path} is not a run folder: it has no config.yaml") from None
-    if not isinstance(config, dict) or not {"model", "recipe", "corpus"} <= set(config):
-        raise UserError(f"{file} is not the config of a run")
-    if config.get("format") != FORMAT:
-        raise UserError(
-            f"{path} has format {config.get('format')}; this version of fsn reads format {FORMAT}"
-        )
+    whole = isinstance(config, dict) and {"model", "recipe", "corpus"} <= set(config)
+    check(whole, f"{file} is not the config of a run")
+    found = config.get("format")
+    check(found == FORMAT, f"{path} has format {found}; this version of fsn reads format {FORMAT}")
     made = config["corpus"] if isinstance(config["corpus"], dict) else {}
     fits = {name: isinstance(config[name], dict) for name in ("model", "recipe", "corpus")}
     fits["corpus.name"] = isinstance(made.get("name"), str)
@@ -279,10 +277,7 @@ def read_config(path: Path) -> dict[str, Any]:
     else:
         fits["corpus.symbols"] = _is_hexadecimal(made.get("symbols"))
     for name, fit in fits.items():
-        if not fit:
-            raise UserError(
-                f"{file} was changed: its {name} is missing or makes no sense; put the right file back"
-            )
+        check(fit, f"{file} was changed: its {name} is missing or makes no sense; put the right file back")
     try:  # fields that are newer than the run get their defaults
         model, recipe = config_from_dict(config["model"]), Recipe.from_dict(config["recipe"])
     except UserError as error:
