@@ -35,11 +35,11 @@ from ..models import (
 from ..progress import Bar, count, duration
 from ..versions import untested
 from . import hashes
-from .checkpoint import NonFinite
+from .checkpoint import Checkpoint, NonFinite
 from .evaluate import Evaluation, Stopped, evaluate
 from .loggers import check_loggers
 from .recipe import Recipe
-from .resume import Resume, Source, Start, find_source, how_to_go_on, open_run
+from .resume import Resume, Source, find_source, how_to_go_on, open_run
 from .run import FORMAT, Run, RunFolder, check_out, load_run, load_weights, siblings, trailing
 from .schedule import Schedule
 from .step import RING, Stepper
@@ -121,7 +121,7 @@ def train(
             start = world.first_does(
                 lambda: open_run(folder, asked, len(windows), world.device, resume, extend)
             )
-            if start.finished:
+            if start is None:
                 best = load_run(out).best
                 reached = f": best {best['valid_bits']:.4f} bits at epoch {best['epoch']}" if best else ""
                 folder.say(f"{out} is finished{reached}; {how_to_go_on(folder)}")
@@ -129,8 +129,8 @@ def train(
                 if text.left_out:
                     folder.say(f"warning: {text.name}: {text.left_out}")
                 world.first_does(lambda: folder.write_encoding(text.encoding))
-                with numerics(Recipe.from_dict(start.config["recipe"]), world.device):
-                    training = Training(world, folder, start, source, windows, valid, stop, deadline)
+                with numerics(Recipe.from_dict(start[0]["recipe"]), world.device):
+                    training = Training(world, folder, *start, source, windows, valid, stop, deadline)
                     training.tokens_per_byte = text.tokens_per_byte("valid")
                     training.run(log)
         world.wait()  # all files are there before any process reads them
@@ -216,7 +216,8 @@ class Training:
         self,
         world: World,
         folder: RunFolder,
-        start: Start,
+        config: dict[str, Any],
+        checkpoint: Checkpoint | None,
         source: Source | None,
         windows: Windows,
         valid: Windows,
@@ -224,20 +225,20 @@ class Training:
         deadline: float | None = None,
     ) -> None:
         self.world, self.folder, self.stop, self.deadline = world, folder, stop, deadline
-        self.config, self.source, self.resumed = start.config, source, start.checkpoint is not None
-        self.recipe = Recipe.from_dict(start.config["recipe"])
+        self.config, self.source, self.resumed = config, source, checkpoint is not None
+        self.recipe = Recipe.from_dict(config["recipe"])
         self.valid = valid.to(world.device)
         torch.manual_seed(self.recipe.seed)
-        self.model = build_from_config(config_from_dict(start.config["model"]))
-        if source is not None and start.checkpoint is None:
+        self.model = build_from_config(config_from_dict(config["model"]))
+        if source is not None and checkpoint is None:
             source.load_into(self.model)
         self.model.to(world.device)
         self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, folder.say)
         self.state = State()
-        if start.checkpoint is not None:
+        if checkpoint is not None:
             known = {f.name for f in dataclasses.fields(State)}
-            self.state = State(**{n: v for n, v in start.checkpoint.state.items() if n in known})
-            self._restore(start.checkpoint.tensors)
+            self.state = State(**{n: v for n, v in checkpoint.state.items() if n in known})
+            self._restore(checkpoint.tensors)
         for tensor in self.stepper.optimizer.tensors():
             world.share(tensor)
         self.steps_per_epoch = self.stepper.steps_per_epoch
