@@ -107,10 +107,8 @@ def cached(folder: Path, name: str, sha256: Callable[[], str | None], make: Call
     raw = read_verified(path, sha256(), aloud=False)
     if raw is None:
         with locked(folder, name), writing(folder, INSTEAD):
-            raw = read_verified(
-                path, sha256(), aloud=True
-            )  # another process may have made it while we waited
-            if raw is None:
+            raw = read_verified(path, sha256(), aloud=True)
+            if raw is None:  # no other process has made it while we waited
                 raw = make()
                 write_bytes_atomic(path, raw)
     return raw

@@ -96,7 +96,7 @@ class Corpus:
                 starts[i] += 1
         _, whole = codecs.utf_8_decode(
             raw, "ignore", False
-        )  # a text cut at a round number may end within one
+        )  # it may end within one, if cut at a round number
         texts = [as_text(raw[low:high], name, low) for low, high in pairwise([*starts, whole])]
         parts = [_encoded(encoding, [text], f"{printable(name)}, characters", False) for text in texts]
         n_bytes = tuple(len(text.encode()) for text in texts) if encoding.gives_back(texts[0]) else None

@@ -512,17 +512,13 @@ class Training:
 
     def _look_at_siblings(self, bits: float) -> None:
         runs = siblings(self.folder.path, self.config) | {self.folder.path.resolve().name: bits}
+        best = min(runs.values())
         for run, by in trailing(runs).items():
-            about = {
-                "run": run,
-                "valid_bits": runs[run],
-                "best_sibling_bits": min(runs.values()),
-                "trails_by": by,
-            }
+            about = {"run": run, "valid_bits": runs[run], "best_sibling_bits": best, "trails_by": by}
             self._record("warning", what="plateau", **about)
             self.folder.say(
-                f"warning: after epoch 1 {run} has {runs[run]:.3f} bits and trails its best sibling "
-                f"({min(runs.values()):.3f}) by {by:.2f}: the plateau failure of some seeds; consider another seed"
+                f"warning: after epoch 1 {run} has {runs[run]:.3f} bits and trails its best sibling ({best:.3f}) by "
+                f"{by:.2f}: the plateau failure of some seeds; consider another seed"
             )
 
     # -- endings -------------------------------------------------------------------------------------------

@@ -87,13 +87,11 @@ class FlatParameters:
             (copied, torch._foreach_copy_, Tensor.copy_),
             (added, torch._foreach_add_, Tensor.add_),
         ):
-            plain = [
-                pair for pair in pairs if pair[1].is_contiguous()
-            ]  # one that is not would slow all of them down
+            plain = [pair for pair in pairs if pair[1].is_contiguous()]
             if plain:
                 some([view for view, _ in plain], [grad for _, grad in plain])
             for view, grad in pairs:
-                if not grad.is_contiguous():
+                if not grad.is_contiguous():  # it would slow all of them down
                     one(view, grad)
 
 

@@ -304,12 +304,11 @@ class Stepper:
                 self._eager(batch, self.model.loss)  # type: ignore[arg-type]
             elif not self._graphs:
                 self._eager(batch, self._loss)
-            elif len(self._graphs) == 1:
-                self._graphs[0].replay()
             else:
                 self._graphs[0].replay()
-                self.world.add(self.flat.message)
-                self._graphs[1].replay()
+                if len(self._graphs) > 1:
+                    self.world.add(self.flat.message)
+                    self._graphs[1].replay()
 
     def read(self, step: int, n: int) -> tuple[list[float], list[float]]:
         """Losses (nats) and gradient norms of the ``n`` steps that follow step ``step``, oldest first."""

@@ -218,11 +218,8 @@ def _options(config: Any, standard: Any) -> list[str]:
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-"))
         else:
-            words += [
-                word
-                for part in (value if isinstance(value, tuple) else [value])
-                for word in (flag, str(part))
-            ]
+            for part in value if isinstance(value, tuple) else [value]:
+                words += [flag, str(part)]
     return words
 
 
