@@ -133,7 +133,7 @@ class Corpus:
     @property
     def alphabet(self) -> Alphabet:
         """The byte symbols, for what needs them."""
-        return byte_symbols(self.encoding, f"the corpus {self.name}")
+        return byte_symbols(self.encoding, f"the corpus {self.name} is made of")
 
     @property
     def symbols(self) -> bytes:

@@ -155,10 +155,10 @@ class Alphabet(Encoding):
         return {"symbols": self.symbols.hex()}
 
 
-def byte_symbols(encoding: Encoding, whose: str) -> Alphabet:
-    """The encoding, for what needs symbols that are bytes."""
+def byte_symbols(encoding: Encoding, begin: str) -> Alphabet:
+    """The encoding, for what needs symbols that are bytes; ``begin`` begins the sentence about others."""
     if not isinstance(encoding, Alphabet):
-        raise UserError(f"{whose} is made of subwords; this needs one whose symbols are bytes")
+        raise UserError(f"{begin} subwords; this needs one whose symbols are bytes")
     return encoding
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import overload
-
 import torch
 from torch import Tensor, nn
 
@@ -36,24 +34,6 @@ class LanguageModel(nn.Module):
 
     def compute_loss(self, tokens: Tensor, targets: Tensor, context: Context) -> Tensor:
         return ops.cross_entropy(self.compute_logits(tokens, context), targets)
-
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        targets: None = None,
-        dropout_key: ops.DropoutKey | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        targets: Tensor,
-        dropout_key: ops.DropoutKey | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]: ...
 
     def forward(
         self,

@@ -368,7 +368,7 @@ class Run:
     @property
     def alphabet(self) -> Alphabet:
         """The same where the symbols are bytes, for what needs those."""
-        return byte_symbols(self.encoding, str(self.folder))
+        return byte_symbols(self.encoding, f"{self.folder} was trained on")
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
