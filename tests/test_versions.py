@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ def use(monkeypatch: pytest.MonkeyPatch, **other: str | None) -> None:
 
 def test_the_page_is_made_from_the_table() -> None:
     page = (ROOT / "docs" / "versions.md").read_text("utf-8")
-    assert page == versions.markdown(), "run: python -m fsn.versions > docs/versions.md"
+    made = runpy.run_path(str(ROOT / "docs" / "site" / "versions.py"))["markdown"]()
+    assert page == made, "run: python docs/site/versions.py > docs/versions.md"
 
 
 def test_pinned_versions_are_in_the_table() -> None:

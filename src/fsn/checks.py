@@ -86,11 +86,8 @@ def construct(cls: Any, values: Mapping[str, Any]) -> Any:
     fields = dataclasses.fields(cls)
     known = sorted(f.name for f in fields)
     for name in values:
-        check(name in known, f"{cls.__name__} has no field {name!r}; it has {', '.join(known)}")
-    missing = sorted(f.name for f in fields if _required(f) and f.name not in values)
+        check(name in known, f"{cls.__name__} has no field {short(name)}; it has {', '.join(known)}")
+    needed = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
+    missing = sorted(needed - set(values))
     check(not missing, f"{cls.__name__} needs {', '.join(missing)}; add it")
     return cls(**values)
-
-
-def _required(f: dataclasses.Field[Any]) -> bool:
-    return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING

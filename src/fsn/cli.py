@@ -219,7 +219,7 @@ def models(
     from rich.console import Console
     from rich.table import Table
 
-    from .models import TARGETS, family_table
+    from .models import FAMILIES, TARGETS, body_parameters, count_parameters, preset
     from .paper.rows import parameter_totals
 
     for size in sizes:
@@ -232,10 +232,14 @@ def models(
     for heading in ("preset", "width", "parameters", last):
         table.add_column(heading, justify="left" if heading == "preset" else "right", no_wrap=True)
     table.add_column("what it is")
-    for row in family_table(vocab_size, sizes, match):
-        paper = f"{stated[row.name]:,}" if row.name in stated else ""
-        shown = paper if stated else f"{row.body:,}"
-        table.add_row(row.name, str(row.width), f"{row.parameters:,}", shown, row.about)
+    for name, about in (
+        (f"{family}-{size}", about) for family, (_, about) in FAMILIES.items() for size in sizes
+    ):
+        config = preset(name, vocab_size, match=match)
+        width = getattr(config, "k", None) or getattr(config, "width", None)
+        shown = stated.get(name, "") if stated else body_parameters(config)
+        numbers = (width, count_parameters(config), shown)
+        table.add_row(name, *(f"{n:,}" if isinstance(n, int) else "" for n in numbers), about)
     Console().print(table)
 
 

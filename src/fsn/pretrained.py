@@ -12,21 +12,18 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
+from .checks import check
 from .data import Alphabet, Encoding, load_tokenizer
 from .data.encoding import TOKENIZER_FILE
 from .errors import UserError
-from .io import user_path, write_bytes_atomic, write_text_atomic
+from .io import parse_json, read_file, user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
 from .train import Run, find_run, hashes, load_run
-from .train.checkpoint import first_not_finite
-from .train.run import SHIPPED
+from .train.checkpoint import first_not_finite, pack, unpack
+from .train.run import SHIPPED, load_weights
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 LINES_KEPT = ("epoch", "valid", "warning")
@@ -69,33 +66,25 @@ def load_trained(run: Run, device: str | torch.device = "cpu") -> LanguageModel:
 def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageModel:
     """A model from ``config.json`` and ``model.safetensors``, without transformers."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json(read_file(folder / "config.json"), "config.json")
         kind, architecture, symbols, end = (
             config.get(x) for x in ("model_type", "architecture", "symbols", "end")
         )
         known = isinstance(symbols, str) if end is None else type(end) is int
         if kind != "fsn" or not isinstance(architecture, dict) or not known:
-            raise UserError(
-                f"{folder} is not a model of this version of fsn; write it again with `fsn export`"
-            )
+            raise UserError("it is not a model of this version of fsn")
         tokenizer: Encoding
         if end is None:
             tokenizer = Alphabet(bytes.fromhex(symbols))
         else:
             tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE), end)
-        weights = safetensors.torch.load((folder / "model.safetensors").read_bytes())
-    except (OSError, ValueError, AttributeError, SafetensorError) as error:
+        weights, _ = unpack(read_file(folder / "model.safetensors"), "model.safetensors")
+    except (ValueError, AttributeError) as error:
         raise UserError(f"{folder} cannot be read ({error}); write it again with `fsn export`") from None
     with torch.random.fork_rng(devices=[]):
         model = build_from_config(config_from_dict(architecture))
-    try:
-        model.load_state_dict({key.removeprefix("model."): value for key, value in weights.items()})
-    except RuntimeError:
-        raise UserError(
-            f"the weights in {folder} do not fit its config.json: one of the two was changed; write both again "
-            "with `fsn export`"
-        ) from None
-    check_finite(weights, f"the weights in {folder}")
+    weights = {key.removeprefix("model."): value for key, value in weights.items()}
+    load_weights(model, weights, f"the weights in {folder}", config="config.json")
     model.tokenizer, model.window = tokenizer, int(config.get("window", model.window))
     return model.to(device).eval()
 
@@ -121,26 +110,16 @@ def fetch_from_hub(name: str) -> Path:
         ) from None
 
 
-def check_finite(weights: dict[str, Tensor], what: str) -> None:
-    """Stop if a weight is NaN or Inf."""
-    bad = first_not_finite(weights.items())
-    if bad is not None:
-        raise UserError(f"{what} hold NaN or Inf in {bad}: the run diverged; choose weights of another epoch")
-
-
 def ship(folder: Path, name: str) -> Path:
     """Write a finished run to ``weights/NAME``: its best weights in float16, its epochs, its config as it is."""
     run = load_run(folder)
     target = SHIPPED / name
     target.mkdir(parents=True, exist_ok=True)
-    source = run.folder / "best.safetensors"
-    with safe_open(source, "pt") as file:
-        about: dict[str, Any] = file.metadata() or {}
-    weights, _ = run.best_weights()
-    check_finite(weights, f"the weights in {run.folder}")
-    short = {key: value.half() for key, value in weights.items()}
-    check_finite(short, f"in float16 the weights in {run.folder}")
-    write_bytes_atomic(target / "best.safetensors", safetensors.torch.save(short, about))
+    _, about = unpack(hashes.read(run.folder, "best.safetensors"), "best.safetensors")
+    short = {key: value.half() for key, value in run.load_model().state_dict().items()}
+    bad = first_not_finite(short.items())
+    check(bad is None, f"{bad} of {run.folder} does not fit into float16; choose another run")
+    write_bytes_atomic(target / "best.safetensors", pack(short, about))
     lines = [json.dumps(line) for line in run.metrics if line.get("kind") in LINES_KEPT]
     write_text_atomic(target / "metrics.jsonl", "\n".join(lines) + "\n")
     for file_name in ("config.yaml", "environment.json", "DONE"):

@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from types import TracebackType
 from typing import TypeVar
 
 from .text import printable
@@ -78,9 +77,7 @@ class Bar:
             self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.terminal:
             with contextlib.suppress(OSError):
                 self._progress.stop()

@@ -38,9 +38,6 @@ def printable(text: object, into: Place = "line", limit: int | None = None) -> s
 def _escape(character: str, into: Place) -> str:
     if into == "lines" and character in "\n\t":
         return character
-    point = ord(character)
-    if 0xDC80 <= point <= 0xDCFF:  # a byte that was not UTF-8 (surrogateescape)
-        point -= 0xDC00
-    if character in "\n\r\t":
-        return {"\n": r"\n", "\r": r"\r", "\t": r"\t"}[character]
-    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}"
+    if "\udc80" <= character <= "\udcff":  # a byte that was not UTF-8 (surrogateescape)
+        character = chr(ord(character) - 0xDC00)
+    return character.encode("unicode_escape").decode()

@@ -1,6 +1,4 @@
-"""The versions that fsn has been run with: one table, from which docs/versions.md is made.
-
-    python -m fsn.versions > docs/versions.md
+"""The versions that fsn has been run with: one table, from which docs/site/versions.py makes docs/versions.md.
 
 Other versions may well work, and nothing is refused: ``fsn train`` names those in use that are not in the table.
 """
@@ -77,45 +75,12 @@ def untested(device: str, names: Sequence[str] = ("python", "torch", "triton")) 
         found["device"] = device
     parts = []
     for name, version in found.items():
-        tested = sorted({_told(row, name) for row in rows if getattr(row, name) is not None})
-        if version is not None and version not in {getattr(row, name) for row in rows}:
-            parts.append(f"{TITLES[name]}{version} (tested: {', '.join(tested) or 'none yet'})")
+        known = {(getattr(row, name), row.device) for row in rows if getattr(row, name) is not None}
+        if version is not None and version not in {v for v, _ in known}:
+            shown = {v if name == "device" else f"{v} on {where}" for v, where in known}
+            tested = sorted(words.replace("NVIDIA ", "") for words in shown)
+            title = {"python": "Python ", "triton": "Triton ", "device": ""}.get(name, f"{name} ")
+            parts.append(f"{title}{version} (tested: {', '.join(tested) or 'none yet'})")
     if not parts:
         return None
     return f"not tested with {'these kernels' if gpu else 'fsn'}: {'; '.join(parts)}; see docs/versions.md"
-
-
-TITLES = {
-    "python": "Python ",
-    "torch": "torch ",
-    "triton": "Triton ",
-    "transformers": "transformers ",
-    "device": "",
-}
-
-
-def _told(row: Tested, name: str) -> str:
-    value = str(getattr(row, name)).removeprefix("NVIDIA ")
-    return value if name == "device" else f"{value} on {row.device.removeprefix('NVIDIA ')}"
-
-
-def markdown() -> str:
-    """docs/versions.md"""
-    lines = [
-        "# Tested versions",
-        "",
-        "Made from `src/fsn/versions.py` by `python -m fsn.versions > docs/versions.md`. Other versions may well work: "
-        "nothing is refused, `fsn train` says in one line which of its versions are not here, and on a GPU the fused "
-        "kernels are checked against the reference before their first use ([the fast path](fast-path.md)).",
-        "",
-        "| torch | Triton | transformers | Python | device | what was run | status |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in TESTED:
-        cells = (row.torch, row.triton, row.transformers, row.python, row.device, row.done, row.status)
-        lines.append(f"| {' | '.join(cell or '–' for cell in cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

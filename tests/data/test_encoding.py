@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from fsn.data import Alphabet, Corpus, Reading, Subwords, TokenIds, Windows, from_record, load, load_tokenizer
 from fsn.errors import UserError
+from fsn.models.generate import first_token
 from tests.data.subwords import END, TEXT, byte_pairs, documents
 
 
@@ -55,7 +56,7 @@ def test_letters_that_spell_a_special_token_are_letters(tokenizer: Tokenizer) ->
     assert encoding.end == tokenizer.token_to_id(END)
     tokens = encoding.encode(f"a {END} b")
     assert encoding.end not in tokens.tolist() and encoding.decode(tokens) == f"a {END} b"
-    assert encoding.start().tolist() == [encoding.end]
+    assert first_token(encoding) == encoding.end
 
 
 def test_a_tokenizer_without_an_end_gets_one() -> None:
@@ -223,7 +224,7 @@ def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
 
 def test_bytes_are_counted_document_by_document(tokenizer: Tokenizer) -> None:
     encoding, text = Subwords(tokenizer), "日本の größe " * 40
-    end, body = encoding.start(), encoding.encode(text)
+    end, body = torch.tensor([encoding.end]), encoding.encode(text)
     assert encoding.count_bytes(body, "x") == len(text.encode())
     several = torch.cat([end, body, end, end, body[:7], end])
     assert encoding.count_bytes(several.to(torch.int16), "x") == len(
@@ -288,7 +289,7 @@ def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte() -> None:
 
     tokenizer = byte_pairs()
     tokenizer.normalizer = normalizers.Lowercase()
-    corpus = Corpus.from_bytes("x", b"Text With Capitals\n" * 50).in_subwords(Subwords(tokenizer))
+    corpus = Corpus.from_bytes("x", b"Text With Capitals\n" * 50, encoding=Subwords(tokenizer))
     assert corpus.n_bytes is None and corpus.tokens_per_byte("valid") is None
 
 

@@ -117,7 +117,7 @@ def manifest_of(archives: list[Archive], characters: int, limit: int, sha256: st
     return Manifest(archives=tuple(archives), characters=characters, package_limit=limit, sha256=sha256)
 
 
-def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path) -> None:
+def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = code("shared")
     archives = [
         make_wheel(
@@ -141,15 +141,15 @@ def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path) -> None:
     expected = "".join(texts)[:3000].encode()
     assert len(expected) == 3000
     manifest = manifest_of(archives, 3000, 10_000, hashlib.sha256(expected).hexdigest())
-    corpus = python_code.load_pypi(tmp_path / "cache", manifest)
+    assert python_code.load_pypi(tmp_path / "cache", manifest) == expected
     assert (tmp_path / "cache" / "pypi-python").read_bytes() == expected
+    monkeypatch.setattr(python_code, "manifest", lambda: manifest)
+    corpus = load("pypi-python", cache=tmp_path / "cache")
     assert corpus.symbols == CODE_SYMBOLS and corpus.sha256 == manifest.sha256 and len(corpus) == 3000
     assert not (tmp_path / "cache" / python_code.ARCHIVES).exists()
     for path in index.iterdir():
         path.unlink()
-    assert (
-        python_code.load_pypi(tmp_path / "cache", manifest).sha256 == manifest.sha256
-    )  # from the cache alone
+    assert load("pypi-python", cache=tmp_path / "cache").sha256 == manifest.sha256  # from the cache alone
 
 
 def test_pypi_python_that_comes_out_otherwise_is_refused(tmp_path: Path, index: Path) -> None:
@@ -187,7 +187,11 @@ def test_the_committed_recipe_is_complete() -> None:
     assert names == sorted(set(names)) and len(names) > 20
     for archive in manifest.archives:
         stem = f"{archive.name.replace('-', '_')}-{archive.version}-"
-        assert archive.is_wheel and archive.filename.startswith(stem) and len(archive.sha256) == 64
+        assert (
+            archive.filename.startswith(stem)
+            and archive.filename.endswith(".whl")
+            and len(archive.sha256) == 64
+        )
 
 
 @pytest.mark.parametrize(

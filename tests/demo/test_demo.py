@@ -119,7 +119,7 @@ def test_a_second_call_keeps_the_runs(demo: Demo, text: Path, tmp_path: Path) ->
 
 def test_sizes_are_matched(text: Path, tmp_path: Path) -> None:
     plan = make_plan(load(text), str(text), tmp_path, 100)
-    sizes = {entry.key: entry.parameters for entry in plan.entries}
+    sizes = plan.parameters
     assert sizes["transformer"] == pytest.approx(sizes["fsn"], rel=0.06), "as near as even widths get"
     assert sizes["kuramoto"] == pytest.approx(sizes["fsn"], rel=0.03)
     totals = {

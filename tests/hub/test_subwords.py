@@ -96,7 +96,7 @@ def test_lm_eval_reads_it(run: Run, exported: Path, tmp_path: Path) -> None:
         task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
         bootstrap_iters=0,
     )
-    tokens = torch.cat([run.encoding.start(), run.encoding.encode(TEXT)])[None]
+    tokens = torch.cat([torch.tensor([run.encoding.end]), run.encoding.encode(TEXT)])[None]
     with torch.no_grad():
         nats = run.load_model().loss(tokens[:, :-1], tokens[:, 1:]).sum()
     bits = float(nats) / math.log(2) / len(TEXT.encode())

@@ -12,17 +12,38 @@ import fsn
 from fsn.data import Alphabet
 from fsn.errors import UserError
 from fsn.models import LanguageModel
-from fsn.models.generate import beginning, draw, sample
+from fsn.models.generate import draw
 from tests.small import small
 
 LETTERS = Alphabet(b"\n abcdefghijk")
+
+
+def sample(model: LanguageModel, prompt: str = "", *, symbols: int, **how: Any) -> str:
+    """What the model adds to the prompt."""
+    model.tokenizer = LETTERS
+    return model.generate(prompt, symbols, **how)[len(prompt) :]
+
+
+def sample_without_memory(model: LanguageModel, prompt: str, **how: Any) -> str:
+    """The same where every symbol is drawn after reading all of the text anew."""
+    read: list[torch.Tensor] = []
+
+    def extend(tokens: torch.Tensor, cache: Any) -> torch.Tensor:
+        read.append(tokens)
+        return model(torch.cat(read, dim=1))
+
+    model.extend = extend  # type: ignore[method-assign,assignment]
+    try:
+        return sample(model, prompt, **how)
+    finally:
+        del model.extend
 
 
 @pytest.mark.parametrize("family", ["fsn", "fsn-mf", "transformer"])
 @pytest.mark.parametrize("how", [{}, {"temperature": 0.0}, {"top_k": 3, "seed": 7}])
 def test_memory_changes_nothing_within_a_window(family: str, how: dict[str, Any]) -> None:
     model = small(family)
-    texts = [sample(model, LETTERS, "abc", symbols=40, cached=cached, **how) for cached in (True, False)]
+    texts = [draw_text(model, "abc", symbols=40, **how) for draw_text in (sample, sample_without_memory)]
     assert texts[0] == texts[1] and len(texts[0]) == 40
 
 
@@ -30,9 +51,9 @@ def test_memory_changes_nothing_within_a_window(family: str, how: dict[str, Any]
 def test_a_replaced_point_changes_the_text_with_and_without_memory(family: str) -> None:
     model = small(family)
     how: dict[str, Any] = {"symbols": 40, "temperature": 0.0}
-    plain = sample(model, LETTERS, "abc", **how)
+    plain = sample(model, "abc", **how)
     with fsn.replace(model, {"layers.*.attention": lambda a: 0 * a}):
-        texts = [sample(model, LETTERS, "abc", cached=cached, **how) for cached in (True, False)]
+        texts = [draw_text(model, "abc", **how) for draw_text in (sample, sample_without_memory)]
     assert texts[0] == texts[1] != plain
 
 
@@ -46,7 +67,8 @@ def test_the_window_bounds_what_is_seen_and_what_it_costs() -> None:
         return plain(self, tokens, cache, hidden)
 
     model.extend = extend.__get__(model)  # type: ignore[method-assign]
-    tokens = list(draw(model, beginning(model, LETTERS, "abcabcabc"), symbols=30, context=8))
+    model.tokenizer = LETTERS
+    tokens = list(draw(model, model.encode("abcabcabc"), symbols=30, context=8))
     assert len(tokens) == 30
     assert seen[0] == (0, 8) and max(first + new for first, new in seen) == 8
     assert all(new == 1 for (before, _), (first, new) in pairwise(seen) if first > before)
@@ -55,23 +77,23 @@ def test_the_window_bounds_what_is_seen_and_what_it_costs() -> None:
 
 def test_training_mode_returns_and_text_decodes() -> None:
     model = small("fsn").train()
-    first = sample(model, LETTERS, symbols=12, seed=3)
+    first = sample(model, symbols=12, seed=3)
     assert model.training and set(first.encode()) <= set(LETTERS.symbols)
-    assert sample(model, LETTERS, symbols=12, seed=3) == first != sample(model, LETTERS, symbols=12, seed=4)
-    assert sample(model, LETTERS, symbols=5, context=1).isascii()
+    assert sample(model, symbols=12, seed=3) == first != sample(model, symbols=12, seed=4)
+    assert sample(model, symbols=5, context=1).isascii()
 
 
 @pytest.mark.parametrize("temperature", [1e-60, 1e-30, 1e-7])
 def test_next_to_temperature_zero_the_likeliest_symbol_is_certain(temperature: float) -> None:
     model = small("fsn")
-    greedy = sample(model, LETTERS, "ab", symbols=20, temperature=0.0)
-    assert sample(model, LETTERS, "ab", symbols=20, temperature=temperature) == greedy
+    greedy = sample(model, "ab", symbols=20, temperature=0.0)
+    assert sample(model, "ab", symbols=20, temperature=temperature) == greedy
 
 
 def test_at_the_highest_temperature_top_k_still_holds() -> None:
     model = small("fsn")
-    likeliest = sample(model, LETTERS, "ab", symbols=1, temperature=0.0)
-    assert sample(model, LETTERS, "ab", symbols=1, temperature=1e6, top_k=1) == likeliest
+    likeliest = sample(model, "ab", symbols=1, temperature=0.0)
+    assert sample(model, "ab", symbols=1, temperature=1e6, top_k=1) == likeliest
 
 
 @pytest.mark.parametrize(
@@ -89,8 +111,8 @@ def test_at_the_highest_temperature_top_k_still_holds() -> None:
 )
 def test_impossible_wishes_are_refused(how: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        sample(small("fsn"), LETTERS, "a", **{"symbols": 3, **how})
+        sample(small("fsn"), "a", **{"symbols": 3, **how})
 
 
 def test_the_largest_seed_is_a_seed() -> None:
-    assert len(sample(small("fsn"), LETTERS, "a", symbols=3, seed=2**64 - 1)) == 3
+    assert len(sample(small("fsn"), "a", symbols=3, seed=2**64 - 1)) == 3

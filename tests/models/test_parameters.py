@@ -17,7 +17,6 @@ from fsn.models import (
     body_parameters,
     build_from_config,
     count_parameters,
-    family_table,
     match_width,
     preset,
 )
@@ -209,13 +208,12 @@ def test_counting_and_searching_leave_the_generator_alone() -> None:
     assert all(torch.equal(a, b) for a, b in zip(searched.parameters(), named.parameters(), strict=True))
 
 
-def test_the_family_table_holds_the_totals() -> None:
-    rows = {row.name: row for row in family_table(205, SIZES)}
-    assert set(rows) == set(fsn.presets())
-    assert rows["fsn-1m"].parameters == 1_011_834
-    assert rows["transformer-8m"].parameters == 8_085_645
-    assert rows["transformer-8m"].width == 352 and rows["fsn-2m"].width == 246
-    assert all(row.about for row in rows.values())
+def test_every_preset_has_its_total() -> None:
+    assert set(fsn.presets()) == {f"{family}-{size}" for family in FAMILIES for size in SIZES}
+    assert count_parameters(preset("fsn-1m", 205)) == 1_011_834
+    assert count_parameters(preset("transformer-8m", 205)) == 8_085_645
+    assert preset("transformer-8m", 205).width == 352 and preset("fsn-2m", 205).k == 246  # type: ignore[union-attr]
+    assert all(about for _, about in FAMILIES.values())
 
 
 def test_many_symbols_can_be_matched_by_body_or_by_total() -> None:

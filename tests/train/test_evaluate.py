@@ -14,7 +14,7 @@ import fsn
 from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.train import evaluate, train
-from fsn.train.evaluate import EvaluationStopped, append_evaluation, read_evaluations, second_half
+from fsn.train.evaluate import Stopped, append_evaluation, read_evaluations, second_half
 from fsn.train.world import World, numerics
 from tests.train.tiny import MODELS, corpus, recipe
 
@@ -69,7 +69,7 @@ def test_a_batch_holds_at_least_one_window(size: int) -> None:
 def test_it_can_be_stopped() -> None:
     text = corpus()
     model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"]).train()
-    with pytest.raises(EvaluationStopped):
+    with pytest.raises(Stopped):
         evaluate(model, Windows(text.valid, 32, 16), stop=lambda: True)
     assert model.training
 

@@ -18,7 +18,7 @@ from fsn.train import step as module
 from fsn.train.step import Stepper
 from fsn.train.world import World
 from tests.ops.fused.interpreter import shared
-from tests.train.tiny import recipe
+from tests.train.tiny import recipe, still_flat
 
 RING = 8  # in these tests: fewer slots than steps
 
@@ -78,7 +78,7 @@ def distances(clip: float, engine: Any = "eager", device: str = "cpu", **fields:
             found["counters"] = stepper.counters.double()
             if not clip:  # the library writes the clipped gradient back
                 found["gradient"] = stepper.flat.gradient
-            assert stepper.flat.still_flat()
+            assert still_flat(stepper.flat)
         ends.append(found)
     return {name: (a - ends[1][name]).abs().max().item() for name, a in ends[0].items()}
 

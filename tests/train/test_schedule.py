@@ -13,7 +13,8 @@ from torch.optim import lr_scheduler
 
 from fsn.errors import UserError
 from fsn.train import Recipe, Run, load_run, train
-from fsn.train.loop import Stopped, Training
+from fsn.train.evaluate import Stopped
+from fsn.train.loop import Training
 from fsn.train.schedule import Schedule
 from tests.train.test_resume import assert_same_end
 from tests.train.tiny import MODELS, corpus, lines, recipe
@@ -132,8 +133,7 @@ def test_stopped_in_the_warm_up_and_in_the_cool_down(
     def stop(training: Training) -> None:
         attend(training)
         if training.state.step >= at:
-            training.checkpoint()
-            raise Stopped(0)
+            raise Stopped
 
     monkeypatch.setattr(Training, "_attend", stop)
     stopped = go(tmp_path / "stopped", checkpoint_steps=4, **WSD)

@@ -17,7 +17,7 @@ from fsn.train import Recipe
 from fsn.train.optimizer import FlatParameters, Optimizer
 from fsn.train.step import Stepper, dropout_base
 from fsn.train.world import World
-from tests.train.tiny import MODELS, corpus, recipe
+from tests.train.tiny import MODELS, corpus, recipe, still_flat
 
 
 def make(
@@ -65,7 +65,7 @@ def test_a_step_is_the_textbook_one(preset: str) -> None:
 def test_parameters_stay_views_of_one_vector() -> None:
     model, _, stepper = make("fsn-1m", recipe(engine="eager", precision="fp32"))
     stepper.run(3, 0)
-    assert stepper.flat.still_flat()
+    assert still_flat(stepper.flat)
     total = sum(p.numel() for p in model.parameters())
     assert total <= stepper.flat.values.numel() < total + 32 * len(list(model.parameters()))
     padding = stepper.flat.values.square().sum() - sum(p.detach().square().sum() for p in model.parameters())

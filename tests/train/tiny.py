@@ -15,6 +15,7 @@ from typing import Any
 
 from fsn.data import Corpus
 from fsn.train import Recipe
+from fsn.train.optimizer import FlatParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -117,3 +118,13 @@ TIMES = ("tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_
 def timeless(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Lines without the fields that say how long something took."""
     return [{k: v for k, v in line.items() if k not in TIMES} for line in found]
+
+
+def still_flat(flat: FlatParameters) -> bool:
+    """Whether every parameter and gradient is still a view into its vector (nobody replaced one)."""
+    return all(
+        p.data_ptr() == flat.view(flat.values, n).data_ptr()
+        and p.grad is not None
+        and p.grad.data_ptr() == flat.view(flat.gradient, n).data_ptr()
+        for n, p in flat.parameters.items()
+    )

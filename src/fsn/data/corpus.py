@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..io import is_writable
 from ..text import printable
 from .cache import cache_folder, cached_unpinned
-from .encoding import Alphabet, Encoding, Subwords, as_text, to_bytes, token_type
+from .encoding import Alphabet, Encoding, Subwords, as_text, byte_symbols, to_bytes, token_type
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -79,33 +79,28 @@ class Corpus:
     reading: Reading = field(default=Reading(), kw_only=True)
 
     @staticmethod
-    def from_bytes(name: str, raw: bytes | bytearray, symbols: bytes | None = None) -> Corpus:
-        """Encode ``raw`` and split it 90/5/5. ``symbols`` fixes the alphabet; else it is what occurs in
-        ``raw``."""
+    def from_bytes(
+        name: str, raw: bytes | bytearray, symbols: bytes | None = None, encoding: Subwords | None = None
+    ) -> Corpus:
+        """Encode ``raw`` and split it 90/5/5. ``symbols`` fixes the alphabet; else it is what occurs in ``raw``. The
+        tokens of an ``encoding`` are cut at the same bytes, or at the character that begins there."""
         if not raw:
             raise UserError(f"the corpus {name} is empty: choose a text with something in it")
-        alphabet = Alphabet.of(raw) if symbols is None else Alphabet(symbols)
-        first, second = cuts(len(raw))
-        parts = [alphabet.encode(part) for part in (raw[:first], raw[first:second], raw[second:])]
-        return Corpus(name, alphabet, hashlib.sha256(raw).hexdigest(), *parts)
-
-    def in_subwords(self, encoding: Subwords) -> Corpus:
-        """The same text in the tokens of a tokenizer, cut at the same bytes (or the character that begins there)."""
-        raw = b"".join(self.alphabet.decode_bytes(getattr(self, split)) for split in SPLITS)
-        starts = [0, *cuts(len(raw))]
+        starts, sha256 = [0, *cuts(len(raw))], hashlib.sha256(raw).hexdigest()
+        if encoding is None:
+            alphabet = Alphabet.of(raw) if symbols is None else Alphabet(symbols)
+            parts = [alphabet.encode(raw[low:high]) for low, high in pairwise([*starts, len(raw)])]
+            return Corpus(name, alphabet, sha256, *parts)
         for i in (1, 2):
             while starts[i] < len(raw) and raw[starts[i]] & 0xC0 == 0x80:  # within a character
                 starts[i] += 1
         _, whole = codecs.utf_8_decode(
             raw, "ignore", False
-        )  # a text cut at a round number may end within one
-        texts = [as_text(raw[low:high], self.name, low) for low, high in pairwise([*starts, whole])]
-        parts = [_encoded(encoding, [text], f"{printable(self.name)}, characters", False) for text in texts]
+        )  # it may end within one, if cut at a round number
+        texts = [as_text(raw[low:high], name, low) for low, high in pairwise([*starts, whole])]
+        parts = [_encoded(encoding, [text], f"{printable(name)}, characters", False) for text in texts]
         n_bytes = tuple(len(text.encode()) for text in texts) if encoding.gives_back(texts[0]) else None
-        train, valid, test = parts
-        return dataclasses.replace(
-            self, encoding=encoding, n_bytes=n_bytes, train=train, valid=valid, test=test
-        )
+        return Corpus(name, encoding, sha256, *parts, n_bytes=n_bytes)
 
     @staticmethod
     def from_documents(name: str, documents: Sequence[str], encoding: Subwords | None = None) -> Corpus:
@@ -129,12 +124,8 @@ class Corpus:
             packed = [b"\0" + b"".join(part + b"\0" for part in raw[group]) for group in groups]
             parts = [alphabet.encode(part) for part in packed]
         else:
-            end, counted, label = (
-                encoding.end,
-                encoding.gives_back(texts[0]),
-                f"{printable(name)}, characters",
-            )
-            parts = [_encoded(encoding, texts[group], label, True) for group in groups]
+            end, counted = encoding.end, encoding.gives_back(texts[0])
+            parts = [_encoded(encoding, texts[g], f"{printable(name)}, characters", True) for g in groups]
         n_bytes = tuple(sum(map(len, raw[group])) for group in groups) if counted else None
         sha256 = hashlib.sha256(whole).hexdigest()
         return Corpus(name, encoding or alphabet, sha256, *parts, n_bytes=n_bytes, end=end)
@@ -142,11 +133,7 @@ class Corpus:
     @property
     def alphabet(self) -> Alphabet:
         """The byte symbols, for what needs them."""
-        if not isinstance(self.encoding, Alphabet):
-            raise UserError(
-                f"the corpus {self.name} is made of subwords; this needs one whose symbols are bytes"
-            )
-        return self.encoding
+        return byte_symbols(self.encoding, f"the corpus {self.name} is made of")
 
     @property
     def symbols(self) -> bytes:

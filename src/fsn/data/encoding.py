@@ -64,10 +64,6 @@ class Encoding(ABC):
     end: int | None = None
     """The token that stands between two documents, if there is one."""
 
-    def start(self) -> Tensor:
-        """What a generated text begins with where there is no prompt, (1,)."""
-        return torch.tensor([0 if self.end is None else self.end])
-
     def streamed(self) -> Callable[[int | None], str]:
         """A function that takes one token after the other and gives the text that is complete; None ends it."""
         tokens, shown = list[int](), ""
@@ -158,9 +154,12 @@ class Alphabet(Encoding):
     def record(self) -> dict[str, Any]:
         return {"symbols": self.symbols.hex()}
 
-    def start(self) -> Tensor:
-        """A line end, or the first symbol."""
-        return self.encode(b"\n" if b"\n" in self.symbols else self.symbols[:1]).long()
+
+def byte_symbols(encoding: Encoding, begin: str) -> Alphabet:
+    """The encoding, for what needs symbols that are bytes; ``begin`` begins the sentence about others."""
+    if not isinstance(encoding, Alphabet):
+        raise UserError(f"{begin} subwords; this needs one whose symbols are bytes")
+    return encoding
 
 
 class Subwords(Encoding):

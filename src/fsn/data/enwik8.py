@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 from .cache import FetchError, download, obtain, unpack, unpacking
-from .corpus import Corpus
 from .pip_fetch import Archive, fetch_archive
 
 SIZE = 100_000_000
@@ -30,10 +29,10 @@ SDIST = Archive(
 SDIST_MEMBER = "mingru_pytorch-0.2.1/data/enwik8.gz"
 
 
-def load(folder: Path) -> Corpus:
+def load(folder: Path) -> bytes:
     """enwik8 from the cache folder, else from a packed copy left there, else from the network."""
     sources = [(PUBLIC_ADDRESS, from_public_address), (f"{SDIST.name}=={SDIST.version} on PyPI", from_pypi)]
-    return Corpus.from_bytes("enwik8", obtain("enwik8", folder, SIZE, SHA256, sources))
+    return obtain("enwik8", folder, SIZE, SHA256, sources)
 
 
 def from_public_address(folder: Path) -> bytes:

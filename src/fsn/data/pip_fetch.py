@@ -53,14 +53,10 @@ class Archive:
     sha256: str
     backend: str | None = None
 
-    @property
-    def is_wheel(self) -> bool:
-        return self.filename.endswith(".whl")
-
 
 def pip_options(archive: Archive) -> list[str]:
     """What to tell ``pip download`` so that it takes exactly this file."""
-    if not archive.is_wheel:
+    if archive.backend is not None:
         return ["--no-binary", ":all:", "--no-build-isolation"]
     options = ["--only-binary", ":all:", "--python-version", WHEEL_PYTHON]
     # name-version-python-abi-platforms.whl; a wheel for all platforms needs no more words

@@ -31,11 +31,10 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import read_file
-from ..progress import Bar
+from ..progress import Bar, track
 from ..text import printable
 from .cache import FetchError, cached_unpinned, obtain, unpacking
-from .corpus import Corpus
-from .encoding import CODE_SYMBOLS, normalise_code
+from .encoding import normalise_code
 from .pip_fetch import Archive, fetch_archive
 
 # -- what they share ------------------------------------------------------------------------------------
@@ -114,14 +113,14 @@ def source_files(root: Path) -> list[Path]:
     return [found[mark] for mark in sorted(found)]
 
 
-def load_stdlib(root: Path | None = None) -> Corpus:
+def load_stdlib(root: Path | None = None) -> bytes:
     """The standard library as one text of 97 symbols (about 8 million)."""
     root = root or Path(sysconfig.get_path("stdlib"))
     files = (read_file(path, "choose another corpus") for path in source_files(root))
     text = "".join(document(raw.decode("utf-8", "replace")) for raw in files)
     if not text:
         raise UserError(f"this Python has no source files in {root}: choose another corpus")
-    return Corpus.from_bytes("python-stdlib", text.encode("ascii"), symbols=CODE_SYMBOLS)
+    return text.encode("ascii")
 
 
 # -- codeparrot -----------------------------------------------------------------------------------------
@@ -131,18 +130,18 @@ CODEPARROT_SIZE = 100_000_000
 _OTHERWISE = "or use the stand-in pypi-python"
 
 
-def load_codeparrot(folder: Path) -> Corpus:
-    """The first 10^8 characters of the data set, from the cache or else streamed from the Hugging Face hub.
+def load_codeparrot(folder: Path) -> bytes:
+    """The first 10^8 characters of the data set, each file ending in a newline, from the cache or else streamed from
+    the Hugging Face hub.
 
     The hub does not publish a hash of these characters, so the one of the first download is kept in
     ``codeparrot.sha256`` beside the text. Both files together can be carried to a machine without network.
     """
-    raw = cached_unpinned(folder, "codeparrot", collect)
-    return Corpus.from_bytes("codeparrot", raw, symbols=CODE_SYMBOLS)
+    return cached_unpinned(folder, "codeparrot", collect)
 
 
 def collect() -> bytes:
-    """The text from the hub, each file ending in a newline."""
+    """The text from the hub."""
     text = take(map(document, stream()), CODEPARROT_SIZE, "codeparrot, characters")
     if len(text) < CODEPARROT_SIZE:
         raise UserError(
@@ -194,51 +193,42 @@ def manifest() -> Manifest:
     return Manifest(archives=tuple(Archive(**archive) for archive in fields.pop("archives")), **fields)
 
 
-def load_pypi(folder: Path, made_of: Manifest | None = None) -> Corpus:
+def load_pypi(folder: Path, made_of: Manifest | None = None) -> bytes:
     """The corpus from the cache folder, built there if need be (minutes, mostly downloads)."""
     made_of = made_of or manifest()
     sources = [(f"{len(made_of.archives)} packages on PyPI", partial(build_text, made_of=made_of))]
     raw = obtain("pypi-python", folder, made_of.characters, made_of.sha256, sources)
     shutil.rmtree(folder / ARCHIVES, ignore_errors=True)  # verified: they are not needed any more
-    return Corpus.from_bytes("pypi-python", raw, symbols=CODE_SYMBOLS)
+    return raw
 
 
 def build_text(folder: Path, made_of: Manifest) -> bytes:
     """Download the archives and make the text. An interrupted build finds the archives it already has."""
-    wheels = fetch_all(made_of.archives, folder / ARCHIVES)
+    fetch = partial(fetch_archive, folder=folder / ARCHIVES)
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+        fetched = pool.map(fetch, made_of.archives)
+        wheels = list(track(fetched, "pypi-python, packages", len(made_of.archives)))
     text = compose(wheels, made_of.characters, made_of.package_limit)
     if len(text) < made_of.characters:
         raise FetchError(f"the packages give {len(text):,} characters, fewer than {made_of.characters:,}")
     return text.encode("ascii")
 
 
-def fetch_all(archives: tuple[Archive, ...], folder: Path) -> list[Path]:
-    """All archives in ``folder``, a few downloads at a time."""
-    paths = []
-    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool, Bar("pypi-python, packages", len(archives)) as bar:
-        for path in pool.map(partial(fetch_archive, folder=folder), archives):
-            paths.append(path)
-            bar.update()
-    return paths
-
-
 def compose(wheels: list[Path], characters: int, package_limit: int) -> str:
     """The text of the corpus from its wheels, by the rules above."""
     seen: set[str] = set()
     chosen: dict[str, str] = {}
-    with Bar("pypi-python, packages read", total=len(wheels)) as bar:
-        for wheel in wheels:
-            own: dict[str, str] = {}
-            for text in filter(is_written_by_hand, source_texts(wheel)):
-                own.setdefault(fingerprint(text), text)
-            left = package_limit
-            for mark in sorted(own.keys() - seen):
-                left -= len(own[mark])
-                if left < 0:
-                    break
-                chosen[mark] = own[mark]
-            seen |= own.keys()
-            bar.update(1)
+    for wheel in track(wheels, "pypi-python, packages read"):
+        own: dict[str, str] = {}
+        for text in filter(is_written_by_hand, source_texts(wheel)):
+            own.setdefault(fingerprint(text), text)
+        left = package_limit
+        for mark in sorted(own.keys() - seen):
+            left -= len(own[mark])
+            if left < 0:
+                break
+            chosen[mark] = own[mark]
+        seen |= own.keys()
     return take((chosen[mark] for mark in sorted(chosen)), characters, "pypi-python, characters")
 
 

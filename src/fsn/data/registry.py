@@ -19,34 +19,37 @@ from ..text import printable
 from . import enwik8, python_code
 from .cache import cache_folder
 from .corpus import Corpus, Reading, cuts
-from .encoding import Encoding, Subwords, TokenIds, load_tokenizer
+from .encoding import CODE_SYMBOLS, Encoding, Subwords, TokenIds, load_tokenizer
 
 TABLES = (".jsonl", ".ndjson", ".parquet")
 TOKENS_AT_ONCE = 1 << 24
 NAMED = 5
 """Files that are left out and named; the others are counted."""
 
-#: name -> (one line about it, function of the cache folder)
-CORPORA: dict[str, tuple[str, Callable[[Path], Corpus]]] = {
-    "enwik8": ("10^8 bytes of English Wikipedia, 205 symbols: the paper's main corpus", enwik8.load),
+#: name -> (one line about it, the text as a function of the cache folder, its symbols if they are not those that occur)
+CORPORA: dict[str, tuple[str, Callable[[Path], bytes], bytes | None]] = {
+    "enwik8": ("10^8 bytes of English Wikipedia, 205 symbols: the paper's main corpus", enwik8.load, None),
     "python-stdlib": (
         "the running Python's standard library, about 8 million characters, 97 symbols: needs no network",
         lambda folder: python_code.load_stdlib(),
+        CODE_SYMBOLS,
     ),
     "codeparrot": (
         "10^8 characters of Python from GitHub, 97 symbols: the paper's code corpus (needs its hub)",
         python_code.load_codeparrot,
+        CODE_SYMBOLS,
     ),
     "pypi-python": (
         "10^8 characters of Python from pinned PyPI packages, 97 symbols: stands in for codeparrot",
         python_code.load_pypi,
+        CODE_SYMBOLS,
     ),
 }
 
 
 def available() -> list[tuple[str, str]]:
     """The corpora that have a name, each with a line about it."""
-    return [(name, line) for name, (line, _) in CORPORA.items()]
+    return [(name, line) for name, (line, _, _) in CORPORA.items()]
 
 
 def load(
@@ -82,11 +85,12 @@ def load(
         corpus = load_tokens(path, text, reading.token_dtype, size, subwords)
     elif not named and (reading.text_column is not None or path.suffix.lower() == ".parquet"):
         corpus = load_documents(path, text, reading.text_column, subwords)
+    elif named:
+        _, get, symbols = CORPORA[text]
+        return Corpus.from_bytes(text, get(cache_folder(cache)), symbols, subwords)
     else:
-        corpus = CORPORA[text][1](cache_folder(cache)) if named else load_text(path, text)
-        if subwords is not None:
-            corpus = corpus.in_subwords(subwords)
-    return corpus if named else dataclasses.replace(corpus, reading=reading)
+        corpus = load_text(path, text, subwords)
+    return dataclasses.replace(corpus, reading=reading)
 
 
 def _check_options(name: str, reading: Reading, named: bool, tokens: bool) -> None:
@@ -238,12 +242,8 @@ def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Has
         raise UserError(
             f"{path} cannot be read as tokens ({printable(error, limit=100)}): check its type"
         ) from error
-    if (
-        tokens.ndim != 1
-        or tokens.dtype.kind not in "iu"
-        or tokens.dtype == np.uint64
-        or not tokens.dtype.isnative
-    ):
+    kind = tokens.dtype
+    if tokens.ndim != 1 or kind.kind not in "iu" or kind == np.uint64 or not kind.isnative:
         raise UserError(
             f"{path} holds {tokens.ndim} axes of {tokens.dtype}; write one row of integers, e.g. uint16 or int32"
         )
@@ -284,7 +284,7 @@ def text_files(folder: Path) -> list[Path]:
     return sorted(regular, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def load_text(path: Path, name: str) -> Corpus:
+def load_text(path: Path, name: str, encoding: Subwords | None) -> Corpus:
     """A file byte for byte, or the text files of a folder, each ended by a newline. A file in a folder is text if it is
     UTF-8 and holds no zero byte."""
     if not path.is_dir():
@@ -301,7 +301,7 @@ def load_text(path: Path, name: str) -> Corpus:
         what = left_out or "the folder holds no text files"
     if not raw:
         raise UserError(f"{name}: {what}; choose one with text in it")
-    return dataclasses.replace(Corpus.from_bytes(name, raw), left_out=left_out)
+    return dataclasses.replace(Corpus.from_bytes(name, raw, encoding=encoding), left_out=left_out)
 
 
 def _is_text(raw: bytes) -> bool:

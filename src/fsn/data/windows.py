@@ -39,10 +39,6 @@ class Windows:
     def __len__(self) -> int:
         return (len(self.tokens) - self.length) // self.stride + 1
 
-    @property
-    def device(self) -> torch.device:
-        return self.tokens.device
-
     def to(self, device: torch.device | str) -> Windows:
         """The same windows with the text on ``device``."""
         return Windows(self.tokens.to(device), self.length, self.stride, self.end)

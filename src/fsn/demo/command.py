@@ -44,7 +44,7 @@ def demo(
     from ..train.run import check_out, check_outside
     from .findings import measure
     from .page import build_page
-    from .plan import cores, make_plan, steps_for, train_all
+    from .plan import MODELS, cores, make_plan, steps_for, train_all
 
     begun = time.monotonic()
     if report.is_dir():
@@ -57,7 +57,7 @@ def demo(
     say(f"text      {text.name}: {len(text):,} characters, {text.vocab_size} symbols")
     if text.left_out:
         say(f"warning: {text.name}: {text.left_out}")
-    sizes = ", ".join(f"{entry.name} {entry.parameters:,}" for entry in plan.entries)
+    sizes = ", ".join(f"{MODELS[key][0]} {n:,}" for key, n in plan.parameters.items())
     say(f"models    {plan.steps:,} steps: {sizes} parameters")
     finished = sum(job.state() == "finished" for job in plan.jobs)
     state = f" ({finished} of {len(plan.jobs)} runs are there already)" if finished else ""

@@ -23,10 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from .. import __version__
-from ..data import Alphabet, Corpus
+from ..data import Corpus
 from ..measure import (
     BINS,
-    Looks,
     battery,
     battery_losses,
     bin_name,
@@ -44,12 +43,12 @@ from ..measure import (
 )
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
-from ..models.generate import sample
 from ..nn import record
-from ..progress import Bar
-from ..train import Recipe, Run, load_run
+from ..pretrained import load_trained
+from ..progress import track
+from ..train import Run, load_run
 from ..train.run import SHIPPED
-from .plan import MODELS, Entry, Plan
+from .plan import MODELS, Plan
 from .recall import recall
 
 PROMPT = "def "
@@ -69,7 +68,7 @@ Models = Mapping[str, LanguageModel]
 
 def measure(plan: Plan, runs: dict[str, Run], results: Path = Path("results")) -> dict[str, Any]:
     """Everything the page needs; ``results`` is where finished runs of full size may lie, or the shipped ones serve."""
-    models = {key: run.load_model() for key, run in runs.items()}
+    models = {key: load_trained(run) for key, run in runs.items()}
     start = prompt_for(plan.corpus)
     return {
         "about": _about(plan, runs),
@@ -92,18 +91,16 @@ def _text(plan: Plan, runs: dict[str, Run], models: Models, start: str) -> dict[
     labels = label_corpus(corpus, "valid", plan.recipe.length, STRIDE)
     chosen = battery(labels, STANDARD, ENRICHED)
     losses = {
-        entry.key: battery_losses(models[entry.key], corpus.valid, chosen, label=f"copy depth, {entry.name}")
-        for entry in plan.entries
+        key: battery_losses(model, corpus.valid, chosen, label=f"copy depth, {MODELS[key][0]}")
+        for key, model in models.items()
     }
     copied = chosen.mask((COPYING, CAP), "standard")
     rows = []
-    with Bar("writing samples", len(plan.entries)) as bar:
-        for entry in plan.entries:
-            written = _write(models[entry.key], corpus.alphabet, start, SYMBOLS, plan.recipe)
-            depth = [_mean(losses[entry.key], chosen.mask(edges)) for edges in BINS]
-            own = {"copied_bits": _mean(losses[entry.key], copied), "depth": depth, "sample": written}
-            rows.append(_row(entry, runs[entry.key]) | own)
-            bar.update()
+    for key, model in track(models.items(), "writing samples"):
+        depth = [_mean(losses[key], chosen.mask(edges)) for edges in BINS]
+        own = {"copied_bits": _mean(losses[key], copied), "depth": depth}
+        written = _write(model, start, SYMBOLS, plan.recipe.seed)
+        rows.append(_row(key, model, runs[key]) | own | {"sample": written})
     others = {key: loss for key, loss in losses.items() if key != REFERENCE}
     by_bin = margin_table(others, losses[REFERENCE], chosen, resamples=RESAMPLES)
     return {
@@ -116,23 +113,23 @@ def _text(plan: Plan, runs: dict[str, Run], models: Models, start: str) -> dict[
     }
 
 
-def _write(model: LanguageModel, alphabet: Alphabet, start: str, symbols: int, recipe: Recipe) -> str:
-    options = {"temperature": TEMPERATURE, "context": recipe.length - 1, "seed": recipe.seed}
-    return sample(model, alphabet, start, symbols=symbols, **options)
+def _write(model: LanguageModel, start: str, symbols: int, seed: int) -> str:
+    """What a model adds to ``start``."""
+    return model.generate(start, symbols, temperature=TEMPERATURE, seed=seed)[len(start) :]
 
 
 def _mean(values: Losses, mask: NDArray[np.bool_]) -> float | None:
     return float(values[mask].mean(dtype=np.float64)) if mask.any() else None
 
 
-def _row(entry: Entry, run: Run) -> dict[str, Any]:
-    last = run.epochs[-1]
+def _row(key: str, model: LanguageModel, run: Run) -> dict[str, Any]:
+    last, (name, about) = run.epochs[-1], MODELS[key]
     steps = [line for line in run.metrics if line["kind"] == "step"]
     return {
-        "key": entry.key,
-        "name": entry.name,
-        "about": entry.about,
-        "parameters": entry.parameters,
+        "key": key,
+        "name": name,
+        "about": about,
+        "parameters": model.parameter_count(),
         "valid_bits": last["valid_bits"],
         "tokens_per_s": last["tokens_per_s"],
         "train": [[line["step"], round(line["loss_bits"], 4)] for line in steps],
@@ -161,23 +158,19 @@ def _about(plan: Plan, runs: dict[str, Run]) -> dict[str, Any]:
 # -- something repeated --------------------------------------------------------------------------------------
 
 
-def snippet(models: Models, alphabet: Alphabet, text: str) -> dict[str, Any]:
+def snippet(models: Models, text: str) -> dict[str, Any]:
     """A text and the same again, through every model: what each character costs, where attention goes."""
-    tokens, period = alphabet.encode(2 * text).long(), len(text)
-    shown = {}
+    period, shown = len(text), {}
     for key, model in models.items():
-        seen = look(model, tokens[None], period, key)
-        shown[key] = _bits(seen, period) | {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
+        tokens = model.encode(2 * text)
+        seen = look(model, tokens, period, key)
+        first, second = (float(part.mean()) for part in (seen.bits[: period - 1], seen.bits[period:]))
+        shown[key] = {"bits": seen.bits.round(3).tolist(), "first": first, "second": second}
+        shown[key] |= {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
         with evaluating(model), record(model, "layers.*.attention") as points:
-            model(tokens[None])
+            model(tokens)
         shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
     return {"text": 2 * text, "period": period, "models": shown}
-
-
-def _bits(seen: Looks, period: int) -> dict[str, Any]:
-    """What every character costs, and the means of the first and the second time."""
-    first, second = (float(part.mean()) for part in (seen.bits[: period - 1], seen.bits[period:]))
-    return {"bits": seen.bits.round(3).tolist(), "first": first, "second": second}
 
 
 def attention_map(weights: torch.Tensor) -> str:
@@ -205,12 +198,11 @@ def full_size(results: Path) -> dict[str, Any] | None:
     if not {"fsn", "transformer"} <= found.keys():
         return None
     ours = found["fsn"]
-    models = {key: run.load_model("best") for key, run in found.items()}
+    models = {key: load_trained(run) for key, run in found.items()}
     (crossing,) = time_to_target([ours], [found["transformer"]], EPOCHS, steady=True).against_mean
-    shown = snippet(models, ours.alphabet, SENTENCE)
+    shown = snippet(models, SENTENCE)
     with without_field(models["fsn"], "successor", ours.model_config.layers - 1):
-        cut = snippet({"cut": models["fsn"]}, ours.alphabet, SENTENCE)
-    shown["models"] |= cut["models"]
+        shown["models"] |= snippet({"cut": models["fsn"]}, SENTENCE)["models"]
     return {
         "models": [_curve(key, run) for key, run in found.items()],
         "crossing": {"epoch": crossing.epoch, "ratio": crossing.ratio},
@@ -219,7 +211,7 @@ def full_size(results: Path) -> dict[str, Any] | None:
         "text": ours.config["corpus"]["name"],
         "snippet": shown,
         "prompt": FULL_PROMPT,
-        "sample": _write(models["fsn"], ours.alphabet, FULL_PROMPT, FULL_SYMBOLS, ours.recipe),
+        "sample": _write(models["fsn"], FULL_PROMPT, FULL_SYMBOLS, ours.recipe.seed),
     }
 
 

@@ -13,8 +13,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from ..errors import UserError
 from ..models import TransformerConfig, count_parameters, match_width, preset
 from ..progress import Bar, say
 from ..train import Recipe, Run, load_run
+from ..train.run import read_metrics
 from ..train.sweep import Job, last_line, run_here
 
 SIZE = {"k": 48, "layers": 3}
@@ -44,38 +43,28 @@ STEPS_PER_MINUTE = 900
 OTHER_MINUTES = 1.1
 """Recall, starting up, measuring, letting the models write."""
 
-LOOK_S = 0.4
 SETTINGS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 """One thread for each process, and the CPU even where there is a GPU: the demo is the same everywhere."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One model of the demo."""
-
-    key: str
-    name: str
-    about: str
-    job: Job
-    parameters: int
-
-
-@dataclass(frozen=True)
 class Plan:
-    """Three models trained alike on one text, and the folder of their runs."""
+    """Models trained alike on one text, and the folder of their runs."""
 
     corpus: Corpus
     recipe: Recipe
     folder: Path
-    entries: tuple[Entry, ...]
+    jobs: list[Job]
+    """One for each of :data:`MODELS`, by that name."""
 
     @property
     def steps(self) -> int:
         return self.recipe.max_steps or 0
 
     @property
-    def jobs(self) -> list[Job]:
-        return [entry.job for entry in self.entries]
+    def parameters(self) -> dict[str, int]:
+        sizes = {job.name: preset(job.preset, self.corpus.vocab_size, **job.model) for job in self.jobs}
+        return {name: count_parameters(config) for name, config in sizes.items()}
 
 
 def steps_for(minutes: float) -> int:
@@ -106,13 +95,9 @@ def make_plan(corpus: Corpus, name: str, out: Path, steps: int, seed: int = 0) -
     layers, vocab_size = SIZE["layers"], corpus.vocab_size
     parameters = count_parameters(preset("fsn-1m", vocab_size, **SIZE))
     width = match_width(parameters, lambda w: TransformerConfig(vocab_size, w, layers=layers), step=2)
-    entries = []
-    for key, (shown, about) in MODELS.items():
-        fields = {"width": width, "layers": layers} if key == "transformer" else SIZE
-        job = Job(key, f"{key}-1m", name, folder / key, recipe, dict(fields))
-        total = count_parameters(preset(job.preset, vocab_size, **fields))
-        entries.append(Entry(key, shown, about, job, total))
-    return Plan(corpus, recipe, folder, tuple(entries))
+    fields = {key: {"width": width, "layers": layers} if key == "transformer" else SIZE for key in MODELS}
+    jobs = [Job(key, f"{key}-1m", name, folder / key, recipe, dict(fields[key])) for key in MODELS]
+    return Plan(corpus, recipe, folder, jobs)
 
 
 # -- training --------------------------------------------------------------------------------------------------
@@ -130,62 +115,31 @@ def train_all(plan: Plan) -> dict[str, Run]:
     jobs = plan.jobs
     if any(job.state() != "finished" for job in jobs):
         slots: list[str | None] = [None] * min(cores(), len(jobs))
-        with _settings(), _progress(plan):
-            notes = run_here(jobs, slots, lambda line: None)
+        with Bar("training, steps", plan.steps * len(jobs)) as bar:
+
+            def look() -> None:
+                """One bar over the steps of all, with the losses of those under way."""
+                found = {job.name: standing(job) for job in jobs}
+                now = [
+                    f"{name} {bits:.2f} bits" for name, (n, bits) in found.items() if bits and n < plan.steps
+                ]
+                bar.update(sum(n for n, _ in found.values()) - bar.done, now=", ".join(now) or "…")
+
+            notes = run_here(jobs, slots, lambda line: None, SETTINGS, look)
         if "*" in notes:
             say("stopped: run the same command again to go on")
             raise SystemExit(128 + int(notes["*"]))
         for job in jobs:
             if job.state() != "finished":
-                reason = last_line(job.out / "output.txt").removeprefix("fsn: ")
+                reason = last_line(job.output).removeprefix("fsn: ")
                 raise UserError(f"training {job.name} failed: {reason or 'see ' + str(job.out)}")
     return {job.name: load_run(job.out) for job in jobs}
 
 
-@contextlib.contextmanager
-def _settings() -> Iterator[None]:
-    """The processes started in this block get :data:`SETTINGS`."""
-    before = dict(os.environ)
-    os.environ.update(SETTINGS)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
 def standing(job: Job) -> tuple[int, float | None]:
     """Steps that a run has done and its last training loss in bits, from its folder, which may not exist yet."""
-    try:
-        lines = load_run(job.out).metrics
-    except UserError:
-        return 0, None
-    losses = [line["loss_bits"] for line in lines if line.get("kind") == "step"]
+    lines = []
+    with contextlib.suppress(UserError):
+        lines = read_metrics(job.out)
+    losses = [line["loss_bits"] for line in lines if line["kind"] == "step"]
     return max((line.get("step", 0) for line in lines), default=0), losses[-1] if losses else None
-
-
-@contextlib.contextmanager
-def _progress(plan: Plan) -> Iterator[None]:
-    """Watch the runs from a thread: one bar over the steps of all, with the losses of those under way."""
-    over = threading.Event()
-
-    def watch() -> None:
-        with Bar("training, steps", plan.steps * len(plan.jobs)) as bar:
-            last = False
-            while not last:
-                last = over.wait(LOOK_S)
-                found = [(job, *standing(job)) for job in plan.jobs]
-                now = [
-                    f"{job.name} {bits:.2f} bits"
-                    for job, _, bits in found
-                    if bits and job.state() != "finished"
-                ]
-                bar.update(sum(step for _, step, _ in found) - bar.done, now=", ".join(now) or "…")
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import webbrowser
@@ -72,13 +73,8 @@ def listen(port: int) -> socket.socket:
     """A socket on this computer's own address."""
     if not 0 <= port < 65536:
         raise UserError(f"--port must lie between 0 and 65535, not {port}")
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port))
+        return socket.create_server((HOST, port))
     except OSError as error:
-        listening.close()
-        raise UserError(
-            f"port {port} cannot be had ({error.strerror}); choose another --port, or none"
-        ) from None
-    return listening
+        reason = os.strerror(error.errno) if error.errno else error
+        raise UserError(f"port {port} cannot be had ({reason}); choose another --port, or none") from None

@@ -114,7 +114,10 @@ class Explorer:
         if not 0 <= at < len(tokens):
             raise UserError(f"there is no symbol {at}; the text has {len(tokens)}")
         layers = {
-            name: [rounded(one.attention(i)[at, : at + 1]) for i in range(self._model(name).config.layers)]
+            name: [
+                rounded(one.attention(i)[at, : at + 1])
+                for i in range(self.models.get(name, self.model).config.layers)
+            ]
             for name, one in passes.items()
         }
         main = "cut" if "cut" in passes else self.name
@@ -125,9 +128,6 @@ class Explorer:
         return {"at": at, "attention": layers, "main": main, "inside": inside}
 
     # -- how it is answered --------------------------------------------------------------------------------
-
-    def _model(self, name: str) -> LanguageModel:
-        return self.models.get(name, self.model)
 
     @contextlib.contextmanager
     def _without(self, cuts: Sequence[Cut]) -> Iterator[None]:
@@ -169,17 +169,9 @@ class Explorer:
 
     def _labels(self, tokens: Tensor) -> list[str]:
         """A character for every symbol; of characters that take several, the last has it and the others are empty."""
-        tokenizer = self.model.tokenizer
-        assert tokenizer is not None
-        labels: list[str] = []
-        begun = 0
-        for i in range(len(tokens)):
-            piece = tokenizer.decode(tokens[begun : i + 1])
-            whole = "\ufffd" not in piece
-            labels.append(piece if whole else "")
-            if whole or i + 1 - begun == 4:  # no character takes more symbols
-                begun = i + 1
-        return labels
+        assert isinstance(self.model.tokenizer, Encoding)
+        take = self.model.tokenizer.streamed()
+        return [take(token) for token in tokens.tolist()]
 
 
 def meaning(model: LanguageModel) -> Any:

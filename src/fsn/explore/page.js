@@ -41,7 +41,7 @@
 
   // -- asking ------------------------------------------------------------------------------------------------
   async function ask(path, question) {
-    const list = [...cuts].map((c) => ({ layer: Number(c.split(" ")[0]), field: c.split(" ")[1] }));
+    const list = [...cuts].map((c) => [Number(c.split(" ")[0]), c.split(" ")[1]]);
     const response = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ...question, cuts: list }) });
     const answer = await response.json();
     if (!response.ok) throw new Error(answer.error);

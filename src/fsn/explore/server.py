@@ -18,6 +18,8 @@ from .explorer import Explorer
 LARGEST_BODY = 64_000
 """Bytes of a question; the longest text a model reads is far below."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+CutField = tuple[Annotated[int, Field(ge=0, lt=1000)], Literal["present", "successor"]]
+"""The layer and the field: see :data:`explorer.Cut`."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -28,17 +30,9 @@ HEADERS = {
 }
 
 
-class CutField(BaseModel):
-    layer: Annotated[int, Field(ge=0, lt=1000)]
-    field: Literal["present", "successor"]
-
-
 class Question(BaseModel):
     text: str
     cuts: Annotated[list[CutField], Field(max_length=200)] = []
-
-    def pairs(self) -> list[tuple[int, str]]:
-        return [(cut.layer, cut.field) for cut in self.cuts]
 
 
 class Look(Question):
@@ -86,11 +80,11 @@ def make_app(explorer: Explorer) -> FastAPI:
 
     @app.post("/read")
     def read(question: Question) -> JSONResponse:
-        return JSONResponse(explorer.read(question.text, question.pairs()))
+        return JSONResponse(explorer.read(question.text, question.cuts))
 
     @app.post("/look")
     def look(question: Look) -> JSONResponse:
-        return JSONResponse(explorer.look(question.text, question.at, question.pairs()))
+        return JSONResponse(explorer.look(question.text, question.at, question.cuts))
 
     @app.exception_handler(UserError)
     def refused(request: Request, error: UserError) -> JSONResponse:

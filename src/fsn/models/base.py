@@ -1,8 +1,6 @@
-"""What every language model here shares: checking input, logits, losses, probing."""
+"""What every language model here shares: checking input, logits, losses, probing, text in and text out."""
 
 from __future__ import annotations
-
-from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from .. import ops
 from ..errors import UserError
 from ..nn import NO_PROBE, Cache, Context, Probe
 from .config import Config
-from .generate import Generation
+from .generate import Tokenizer, draw, first_token
 
 SITES_PER_LAYER = 4
 """Places in a layer that dropout tells apart."""
@@ -19,12 +17,16 @@ IGNORED = -100
 """A target that counts nothing, as everywhere in PyTorch."""
 
 
-class LanguageModel(Generation, nn.Module):
+class LanguageModel(nn.Module):
     """``model(tokens)`` gives logits; ``model(tokens, targets=...)`` gives logits and the loss of every token; after
     ``fsn.load``, ``model.generate(prompt)`` gives text."""
 
     config: Config
     probe: Probe = NO_PROBE
+    tokenizer: Tokenizer | None = None
+    """How text becomes tokens; None where nobody has said: set it, e.g. to the alphabet of a corpus."""
+    window: int = 256
+    """Symbols in a training window, the first of them never predicted."""
 
     def compute_logits(self, tokens: Tensor, context: Context) -> Tensor:
         """tokens (B, T) -> logits (B, T, V)"""
@@ -32,24 +34,6 @@ class LanguageModel(Generation, nn.Module):
 
     def compute_loss(self, tokens: Tensor, targets: Tensor, context: Context) -> Tensor:
         return ops.cross_entropy(self.compute_logits(tokens, context), targets)
-
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        targets: None = None,
-        dropout_key: ops.DropoutKey | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        tokens: Tensor,
-        targets: Tensor,
-        dropout_key: ops.DropoutKey | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]: ...
 
     def forward(
         self,
@@ -166,8 +150,7 @@ class LanguageModel(Generation, nn.Module):
 
     @property
     def uses_dropout(self) -> bool:
-        names = ("dropout", "dropout_hidden", "dropout_attention", "dropout_update", "dropout_embedding")
-        return any(getattr(self.config, name, 0.0) for name in names)
+        return any(value for name, value in vars(self.config).items() if name.startswith("dropout"))
 
     def check_tokens(self, tokens: Tensor, targets: Tensor | None = None) -> None:
         """Reject bad input before work starts. Ranges are checked on the CPU only: on a GPU it would stall."""
@@ -200,3 +183,46 @@ class LanguageModel(Generation, nn.Module):
 
     def parameter_count(self) -> int:
         return sum(p.numel() for p in self.parameters())
+
+    # -- text ----------------------------------------------------------------------------------------------
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise UserError(
+                "this model does not know what its tokens mean; load a trained one with fsn.load, or set "
+                "model.tokenizer, e.g. to the alphabet of a corpus"
+            )
+        return self.tokenizer
+
+    def encode(self, text: str) -> Tensor:
+        """Text -> tokens (1, T) on the model's device, ready for ``model(tokens)``."""
+        return self._tokenizer().encode(text).long().to(next(self.parameters()).device)[None]
+
+    def decode(self, tokens: Tensor) -> str:
+        """Tokens (T,) or (1, T) -> text."""
+        return self._tokenizer().decode(tokens.detach().flatten().cpu())
+
+    def begin(self, prompt: str = "") -> Tensor:
+        """The prompt as tokens (1, T) on the model's device; where it is empty, what stands before a text."""
+        if prompt:
+            return self.encode(prompt)
+        return torch.tensor([[first_token(self._tokenizer())]], device=next(self.parameters()).device)
+
+    def generate(
+        self,
+        prompt: str = "",
+        symbols: int = 200,
+        *,
+        temperature: float = 0.8,
+        top_k: int | None = None,
+        seed: int = 0,
+        context: int | None = None,
+    ) -> str:
+        """``prompt`` and ``symbols`` symbols that continue it, as text. The options are those of :func:`draw`."""
+        start = self.begin(prompt)
+        drawn = draw(
+            self, start, symbols=symbols, temperature=temperature, top_k=top_k, seed=seed,
+            context=self.window - 1 if context is None else context,
+        )  # fmt: skip
+        new = torch.tensor(list(drawn))
+        return self.decode(torch.cat((start[0].cpu(), new)) if prompt else new)

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from ..checks import check, check_choice, check_types, construct
+from ..checks import check, check_types, construct
 from ..ops import CouplingLaw
 
-FEEDFORWARD = ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding", "none")
-STATES = ("lifted", "wrapped")
-BOUNDS = ("tanh", "none")
-ROUNDING = ("both", "scores", "logits", "none")
-VALUE_GATES = ("signed", "positive")
-TRANSFORMER_INITS = ("pytorch", "normal")
-SHIFTS = ("none", "kv", "kv-coordinate", "key-offset")
 DROPOUT = 0.0
 """The recipe's rate in every model. The paper lists 0.1 and not where; nothing fits its numbers better than none
 (docs/findings.md)."""
@@ -23,8 +16,13 @@ SMALL_SHARE = 11
 """Registers and winding modes are k // 11: 16 at k = 176, small against k at every rung."""
 
 
-def _rate(name: str, value: float) -> None:
-    check(0.0 <= value < 1.0, f"{name} is {value}; a dropout rate lies in [0, 1)")
+def _check_numbers(config: Any) -> None:
+    """Stop unless every dropout rate lies in [0, 1) and every count is at least 1."""
+    for name, value in vars(config).items():
+        if name.startswith("dropout"):
+            check(0.0 <= value < 1.0, f"{name} is {value}; a dropout rate lies in [0, 1)")
+        elif isinstance(value, int) and name != "width":  # that has a check of its own
+            check(value >= 1, f"{name} is {value}; take at least 1")
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,13 @@ class FSNConfig:
     k: int = 176
     layers: int = 4
     coupling: CouplingLaw = field(default_factory=CouplingLaw)
-    feedforward: str = "swiglu"
-    """swiglu, torus-swiglu (reads cos θ and sin θ), mean-field, mean-field-winding, none."""
-    state: str = "lifted"
+    feedforward: Literal["swiglu", "torus-swiglu", "mean-field", "mean-field-winding", "none"] = "swiglu"
+    """torus-swiglu reads cos θ and sin θ."""
+    state: Literal["lifted", "wrapped"] = "lifted"
     """``lifted``: phases accumulate. ``wrapped``: back into (−π, π] after every layer, with a register."""
-    bound: str = "tanh"
+    bound: Literal["tanh", "none"] = "tanh"
     """``tanh``: the norm-matched bound. ``none``: no bound (diverges)."""
-    value_gate: str = "signed"
+    value_gate: Literal["signed", "positive"] = "signed"
     """``signed``: the linear map itself. ``positive``: through softplus."""
     hidden: int | None = None
     """Hidden width of the SwiGLU; None is 2k, and 4k for torus-swiglu."""
@@ -57,8 +55,8 @@ class FSNConfig:
     """On the SwiGLU's hidden layer."""
     dropout_attention: float = 0.0
     """On the attention weights."""
-    rounding: str = "both"
-    """What is rounded to bfloat16 under autocast: scores, logits, both, none. No effect in float32."""
+    rounding: Literal["both", "scores", "logits", "none"] = "both"
+    """What is rounded to bfloat16 under autocast. No effect in float32."""
     readout_start: float | None = None
     """Readout scale s at the start; None is 1/√k."""
     tau_start: float | None = None
@@ -68,23 +66,11 @@ class FSNConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
-        check(self.k >= 1, f"k is {self.k}; take at least 1 phase")
-        check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
-        check_choice("feedforward", self.feedforward, FEEDFORWARD)
-        check_choice("state", self.state, STATES)
-        check_choice("bound", self.bound, BOUNDS)
-        check_choice("value_gate", self.value_gate, VALUE_GATES)
-        check_choice("rounding", self.rounding, ROUNDING)
+        _check_numbers(self)
         check(
             self.tau_start is None or self.tau_start > 0,
             f"tau_start is {self.tau_start}; a temperature is positive, leave it out for √k",
         )
-        for name in ("dropout", "dropout_hidden", "dropout_attention", "dropout_update"):
-            _rate(name, getattr(self, name))
-        for name in ("hidden", "modes", "winding", "register"):
-            value = getattr(self, name)
-            check(value is None or value >= 1, f"{name} is {value}; take at least 1, or None to derive it")
         gated = self.feedforward in ("swiglu", "torus-swiglu")
         check(
             not self.dropout_hidden or gated,
@@ -164,32 +150,25 @@ class TransformerConfig:
     dropout_attention: float = 0.0
     """On the attention weights and, as in GPT-2, on the attention output."""
     dropout_embedding: float = 0.0
-    init: str = "pytorch"
+    init: Literal["pytorch", "normal"] = "pytorch"
     """``pytorch``: PyTorch's defaults, embedding N(0, 1). ``normal``: N(0, 0.02²) everywhere."""
-    shift: str = "none"
+    shift: Literal["none", "kv", "kv-coordinate", "key-offset"] = "none"
     """Mix keys and values with their predecessors': ``kv`` by four scalars a head (KV shifting attention,
     arXiv:2411.19574), ``kv-coordinate`` by four numbers a coordinate; ``key-offset`` takes the slowly turning half
     of each key from its predecessor (modded-nanogpt), without parameters."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        check(self.vocab_size >= 1, f"vocab_size is {self.vocab_size}; take at least 1")
-        check(self.layers >= 1, f"layers is {self.layers}; take at least 1")
-        check(self.heads >= 1, f"heads is {self.heads}; take at least 1")
+        _check_numbers(self)
         check(
             self.width >= 1 and self.width % (2 * self.heads) == 0,
             f"width is {self.width}; RoPE turns pairs, so take a multiple of {2 * self.heads} (2 × heads)",
         )
-        check_choice("init", self.init, TRANSFORMER_INITS)
-        check_choice("shift", self.shift, SHIFTS)
         check(
             self.shift != "key-offset" or self.width % (4 * self.heads) == 0,
             f"width is {self.width}; shift='key-offset' takes half of the rotary pairs, so take a multiple of "
             f"{4 * self.heads} (4 × heads)",
         )
-        for name in ("dropout", "dropout_hidden", "dropout_attention", "dropout_embedding"):
-            _rate(name, getattr(self, name))
-        check(self.hidden is None or self.hidden >= 1, f"hidden is {self.hidden}; take at least 1")
 
 
 Config = FSNConfig | TransformerConfig

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -206,26 +206,3 @@ def match_width(target: int, config: Callable[[int], Config], step: int = WIDTH_
         middle = (low + high) // 2
         low, high = (middle, high) if total(middle) < target else (low, middle)
     return step * min((low, high), key=lambda steps: abs(total(steps) - target))
-
-
-class FamilyRow(NamedTuple):
-    name: str
-    width: int
-    parameters: int
-    body: int
-    """Those outside embedding and readout."""
-    about: str
-
-
-def family_table(
-    vocab_size: int = 205, sizes: tuple[str, ...] = ("1m",), match: str = "paper"
-) -> list[FamilyRow]:
-    """The family with realised parameter counts."""
-    rows = []
-    for family, (_, about) in FAMILIES.items():
-        for size in sizes:
-            config = preset(f"{family}-{size}", vocab_size, match=match)
-            width = config.k if isinstance(config, FSNConfig) else config.width
-            total, body = count_parameters(config), body_parameters(config)
-            rows.append(FamilyRow(f"{family}-{size}", width, total, body, about))
-    return rows

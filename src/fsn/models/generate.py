@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from ..checks import check
 from ..errors import UserError
 
 if TYPE_CHECKING:
@@ -25,52 +26,6 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Tensor, /) -> str: ...
 
 
-class Generation:
-    """The part of a language model that speaks text. ``fsn.load`` gives a model its tokenizer and its window."""
-
-    tokenizer: Tokenizer | None = None
-    """How text becomes tokens; None where nobody has said: set it, e.g. to the alphabet of a corpus."""
-    window: int = 256
-    """Symbols in a training window, the first of them never predicted."""
-
-    def _tokenizer(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise UserError(
-                "this model does not know what its tokens mean; load a trained one with fsn.load, or set "
-                "model.tokenizer, e.g. to the alphabet of a corpus"
-            )
-        return self.tokenizer
-
-    def encode(self, text: str) -> Tensor:
-        """Text -> tokens (1, T) on the model's device, ready for ``model(tokens)``."""
-        return on_device(self, self._tokenizer().encode(text))  # type: ignore[arg-type]
-
-    def decode(self, tokens: Tensor) -> str:
-        """Tokens (T,) or (1, T) -> text."""
-        return self._tokenizer().decode(tokens.detach().flatten().cpu())
-
-    def generate(
-        self,
-        prompt: str = "",
-        symbols: int = 200,
-        *,
-        temperature: float = 0.8,
-        top_k: int | None = None,
-        seed: int = 0,
-        context: int | None = None,
-    ) -> str:
-        """``prompt`` and ``symbols`` symbols that continue it, as text. The options are those of :func:`draw`."""
-        model: LanguageModel = self  # type: ignore[assignment]
-        tokenizer = self._tokenizer()
-        start = beginning(model, tokenizer, prompt)
-        drawn = draw(
-            model, start, symbols=symbols, temperature=temperature, top_k=top_k, seed=seed,
-            context=self.window - 1 if context is None else context,
-        )  # fmt: skip
-        new = torch.tensor(list(drawn))
-        return tokenizer.decode(torch.cat((start[0].cpu(), new)) if prompt else new)
-
-
 def draw(
     model: LanguageModel,
     tokens: Tensor,
@@ -80,7 +35,6 @@ def draw(
     top_k: int | None = None,
     context: int = 255,
     seed: int = 0,
-    cached: bool = True,
 ) -> Iterator[int]:
     """Yield ``symbols`` tokens that continue ``tokens`` (1, T), each as soon as it is drawn.
 
@@ -89,12 +43,10 @@ def draw(
     takes the likeliest. The same seed gives the same tokens.
 
     What was read is remembered, so that a symbol costs one position. When the window is full its last half is read
-    again and the rest forgotten. Without ``cached`` every symbol is drawn after reading the last ``context`` anew:
-    the same tokens as long as all of them fit into one window.
+    again and the rest forgotten.
     """
     check_drawing(symbols, temperature, top_k, seed)
-    if context < 1:
-        raise UserError(f"context must be at least 1, not {context}")
+    check(context >= 1, f"context must be at least 1, not {context}")
 
     def drawn(tokens: Tensor) -> Iterator[int]:
         generator = torch.Generator().manual_seed(seed)
@@ -103,10 +55,10 @@ def draw(
         cache, unread = model.new_cache(), tokens.shape[1]
         try:
             for _ in range(symbols):
-                if cached and cache.length + unread > context:
+                if cache.length + unread > context:
                     cache, unread = model.new_cache(), max(1, context // 2)
                 with torch.no_grad():
-                    logits = model.extend(tokens[:, -unread:], cache) if cached else model(tokens)
+                    logits = model.extend(tokens[:, -unread:], cache)
                 scores = logits[0, -1].float().cpu()
                 if not bool(scores.isfinite().all()):
                     raise UserError(
@@ -129,26 +81,11 @@ def draw(
 
 def check_drawing(symbols: int, temperature: float, top_k: int | None, seed: int) -> None:
     """Stop if symbols cannot be drawn so."""
-    if symbols < 1:
-        raise UserError(f"ask for at least one symbol, not {symbols}")
-    if not 0 <= temperature <= HOTTEST:
-        raise UserError(f"temperature must lie between 0 and {HOTTEST:,.0f}, not {temperature}")
-    if top_k is not None and top_k < 1:
-        raise UserError(f"top_k must be at least 1, not {top_k}")
-    if not 0 <= seed < 2**64:
-        raise UserError(f"seed must be a whole number from 0 to 2^64 - 1, not {seed}")
-
-
-def on_device(model: LanguageModel, tokens: Tensor) -> Tensor:
-    """tokens (T,) of any integer type -> (1, T) int64 where the model is."""
-    return tokens.long().to(next(model.parameters()).device)[None]
-
-
-def beginning(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> Tensor:
-    """The prompt as tokens (1, T) on the model's device; where it is empty, a line end or the first symbol."""
-    if prompt:
-        return on_device(model, tokenizer.encode(prompt))
-    return torch.tensor([[first_token(tokenizer)]], device=next(model.parameters()).device)
+    check(symbols >= 1, f"ask for at least one symbol, not {symbols}")
+    fits = 0 <= temperature <= HOTTEST
+    check(fits, f"temperature must lie between 0 and {HOTTEST:,.0f}, not {temperature}")
+    check(top_k is None or top_k >= 1, f"top_k must be at least 1, not {top_k}")
+    check(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 - 1, not {seed}")
 
 
 def first_token(tokenizer: Tokenizer) -> int:
@@ -160,11 +97,3 @@ def first_token(tokenizer: Tokenizer) -> int:
         return int(tokenizer.encode("\n")[-1])
     except UserError:
         return 0
-
-
-def sample(
-    model: LanguageModel, tokenizer: Tokenizer, prompt: str = "", *, symbols: int = 400, **how: object
-) -> str:
-    """Continue ``prompt`` by ``symbols`` symbols and return the continuation; ``how`` as in :func:`draw`."""
-    drawn = draw(model, beginning(model, tokenizer, prompt), symbols=symbols, **how)  # type: ignore[arg-type]
-    return tokenizer.decode(torch.tensor(list(drawn)))

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from ..checks import check
 from ..data import Reading
-from ..errors import UserError
 from ..progress import say
 from .recipe import Precision, Recipe, parse_fields
 
@@ -197,9 +197,10 @@ def generate(
     trained = load_run(find_run(run))
     where = choose_device(device)
     model = trained.load_model(which, where)
+    model.tokenizer = trained.encoding
     drawn = draw(
         model,
-        (trained.encoding.encode(prompt) if prompt else trained.encoding.start()).long().to(where)[None],
+        model.begin(prompt),
         symbols=symbols,
         temperature=temperature,
         top_k=top_k,
@@ -273,8 +274,7 @@ def sweep(
 
 def slots(jobs: int | None) -> list[str | None]:
     """One slot per visible GPU, or ``jobs`` dealt over them; without GPUs one on the CPU, or ``jobs``."""
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs must be at least 1, not {jobs}")
+    check(jobs is None or jobs >= 1, f"--jobs must be at least 1, not {jobs}")
     import torch
 
     gpus = [str(i) for i in range(torch.cuda.device_count())]

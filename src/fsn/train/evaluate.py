@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..checks import check
 from ..errors import UserError
 from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from ..data import Windows
 
 
-class EvaluationStopped(Exception):
-    """The evaluation was asked to stop before its end."""
+class Stopped(Exception):
+    """The work was asked to stop before its end."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def evaluate(
     0.5 apart, and rounding them adds 0.004 bits to an oscillator model's loss and nothing to a transformer's.
     The sums run in float64 over batches in a fixed order. With many processes each takes a contiguous share
     of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
-    up with :class:`EvaluationStopped`.
+    up with :class:`Stopped`.
     """
     device = next(model.parameters()).device
     world = world or World(device=device)
@@ -136,7 +137,7 @@ def evaluate(
     all_nats, half_nats, stopped = world.add(sums).tolist()
     nats_by_place = world.add(places).tolist()
     if stopped:
-        raise EvaluationStopped
+        raise Stopped
     seconds = time.perf_counter() - start
     predictions = total * (length - 1)
     return Evaluation(
@@ -151,8 +152,7 @@ def evaluate(
 
 def check_batch_size(batch_size: int | None) -> None:
     """Stop if a batch would hold no window; None is the default of the device."""
-    if batch_size is not None and batch_size < 1:
-        raise UserError(f"the batch size must be at least 1, not {batch_size}")
+    check(batch_size is None or batch_size >= 1, f"the batch size must be at least 1, not {batch_size}")
 
 
 def append_evaluation(path: Path, folder: Path, world: World, line: Mapping[str, Any]) -> None:

@@ -1,14 +1,13 @@
 """hashes.json: which files belong to a run folder, and the sha256 of each.
 
-A file's new hash is entered before the file is replaced, and the old one leaves with the next entry; so whenever the
-process dies, what lies in the folder is known. Of a file that only grows, the hash covers the bytes up to the last
-checkpoint. Every reader goes through :func:`read`, which names a file that was edited or damaged. A folder from before
-there were hashes has no hashes.json: it can be read, and cannot be checked.
+A file's new hash is entered before the file is replaced, and the old ones leave with the next entry after that; so
+whenever the process dies, what lies in the folder is known. Of a file that only grows, the hash covers the bytes up
+to the last checkpoint. Every reader goes through :func:`read`, which names a file that was edited or damaged. A
+folder from before there were hashes has no hashes.json: it can be read, and cannot be checked.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -58,13 +57,6 @@ def _raw(folder: Path) -> bytes | None:
         return None
 
 
-def _matches(data: bytes, entries: list[Entry], grows: bool) -> bool:
-    return any(
-        (len(data) >= size if grows else len(data) == size) and sha256(data[:size]) == digest
-        for size, digest in entries
-    )
-
-
 def read(folder: Path, name: str) -> bytes:
     """The bytes of a run's file, if they are those that were written. A missing file is a ``FileNotFoundError``."""
     manifest = _raw(folder)
@@ -76,7 +68,11 @@ def read(folder: Path, name: str) -> bytes:
             if name not in GROWING or not entries:
                 raise
             data = b""
-        if entries is None or _matches(data, entries, name in GROWING):
+        known = entries is None or any(
+            sha256(data[:size]) == digest and (len(data) == size or name in GROWING)
+            for size, digest in entries
+        )
+        if known:
             return data
         again = _raw(folder)
         if again == manifest:
@@ -127,29 +123,17 @@ class Hashes:
         self.files: dict[str, list[Entry]] = {}
 
     def open(self) -> None:
-        """Read what is there; of a file that was being replaced when the process died, keep the hash that it has."""
+        """Read what is there. A file that was being replaced when the process died keeps both its hashes."""
         manifest = _raw(self.folder)
         self.files = _found(self.folder) if manifest is None else _parse(self.folder, manifest)
-        for name in self.files:
-            self._settle(name)
-
-    def _settle(self, name: str) -> None:
-        entries = self.files[name]
-        if len(entries) > 1 and (self.folder / name).exists():
-            data = read_file(self.folder / name)
-            self.files[name] = [e for e in entries if _matches(data, [e], name in GROWING)] or entries
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file of the run in one step."""
         entry = (len(data), sha256(data))
-        before = self.files.get(name, [])[-1:] if os.path.lexists(self.folder / name) else []
+        before = self.files.get(name, []) if os.path.lexists(self.folder / name) else []
         self._enter({name: [*(e for e in before if e != entry), entry]})
-        try:
-            write_bytes_atomic(self.folder / name, data)
-        except BaseException:
-            with contextlib.suppress(UserError, OSError):
-                self._settle(name)
-            raise
+        write_bytes_atomic(self.folder / name, data)
+        self.files[name] = [entry]
 
     def enter(self, entries: dict[str, Entry]) -> None:
         """Note files that are on the disk; of growing ones, how much of them."""
@@ -161,6 +145,6 @@ class Hashes:
             self._enter({})
 
     def _enter(self, entries: dict[str, list[Entry]]) -> None:
-        files = {name: known[-1:] for name, known in self.files.items()} | entries
+        files = self.files | entries
         _write(self.folder, files)
         self.files = files

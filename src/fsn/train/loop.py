@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import signal
@@ -34,11 +35,11 @@ from ..models import (
 from ..progress import Bar, count, duration
 from ..versions import untested
 from . import hashes
-from .checkpoint import NonFinite
-from .evaluate import Evaluation, EvaluationStopped, evaluate
+from .checkpoint import Checkpoint, NonFinite
+from .evaluate import Evaluation, Stopped, evaluate
 from .loggers import check_loggers
 from .recipe import Recipe
-from .resume import Resume, Source, Start, find_source, how_to_go_on, open_run
+from .resume import Resume, Source, find_source, how_to_go_on, open_run
 from .run import FORMAT, Run, RunFolder, check_out, load_run, load_weights, siblings, trailing
 from .schedule import Schedule
 from .step import RING, Stepper
@@ -120,7 +121,7 @@ def train(
             start = world.first_does(
                 lambda: open_run(folder, asked, len(windows), world.device, resume, extend)
             )
-            if start.finished:
+            if start is None:
                 best = load_run(out).best
                 reached = f": best {best['valid_bits']:.4f} bits at epoch {best['epoch']}" if best else ""
                 folder.say(f"{out} is finished{reached}; {how_to_go_on(folder)}")
@@ -128,8 +129,8 @@ def train(
                 if text.left_out:
                     folder.say(f"warning: {text.name}: {text.left_out}")
                 world.first_does(lambda: folder.write_encoding(text.encoding))
-                with numerics(Recipe.from_dict(start.config["recipe"]), world.device):
-                    training = Training(world, folder, start, source, windows, valid, stop, deadline)
+                with numerics(Recipe.from_dict(start[0]["recipe"]), world.device):
+                    training = Training(world, folder, *start, source, windows, valid, stop, deadline)
                     training.tokens_per_byte = text.tokens_per_byte("valid")
                     training.run(log)
         world.wait()  # all files are there before any process reads them
@@ -182,13 +183,6 @@ class StopRequest:
         self.number = number
 
 
-class Stopped(Exception):
-    """The run was stopped on purpose, with a checkpoint. ``signal`` is 0 where the time budget ended it."""
-
-    def __init__(self, signal: float) -> None:
-        self.signal = int(signal)
-
-
 @dataclass
 class State:
     """Where a run stands. Goes into each checkpoint as JSON, which keeps floats to the last bit."""
@@ -222,7 +216,8 @@ class Training:
         self,
         world: World,
         folder: RunFolder,
-        start: Start,
+        config: dict[str, Any],
+        checkpoint: Checkpoint | None,
         source: Source | None,
         windows: Windows,
         valid: Windows,
@@ -230,24 +225,22 @@ class Training:
         deadline: float | None = None,
     ) -> None:
         self.world, self.folder, self.stop, self.deadline = world, folder, stop, deadline
-        self.config, self.source, self.resumed = start.config, source, start.checkpoint is not None
-        self.recipe = Recipe.from_dict(start.config["recipe"])
+        self.config, self.source, self.resumed = config, source, checkpoint is not None
+        self.recipe = Recipe.from_dict(config["recipe"])
         self.valid = valid.to(world.device)
         torch.manual_seed(self.recipe.seed)
-        self.model = build_from_config(config_from_dict(start.config["model"]))
-        if source is not None and start.checkpoint is None:
+        self.model = build_from_config(config_from_dict(config["model"]))
+        if source is not None and checkpoint is None:
             source.load_into(self.model)
         self.model.to(world.device)
-        self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, self._fallback)
+        self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, folder.say)
         self.state = State()
-        if start.checkpoint is not None:
+        if checkpoint is not None:
             known = {f.name for f in dataclasses.fields(State)}
-            self.state = State(**{n: v for n, v in start.checkpoint.state.items() if n in known})
-            self._restore(start.checkpoint.tensors)
+            self.state = State(**{n: v for n, v in checkpoint.state.items() if n in known})
+            self._restore(checkpoint.tensors)
         for tensor in self.stepper.optimizer.tensors():
             world.share(tensor)
-        if not self.stepper.flat.still_flat():
-            raise RuntimeError("a parameter was replaced while the model was being set up")
         self.steps_per_epoch = self.stepper.steps_per_epoch
         self.total = self.recipe.total_steps(self.stepper.n_windows)
         self.chunk = 1
@@ -267,9 +260,6 @@ class Training:
         load_weights(self.model, tensors["weights"], f"the last weights in {self.folder.path}")
         self.stepper.optimizer.load_state_dict(moments)
 
-    def _fallback(self, reason: str) -> None:
-        self.folder.say(f"engine    {self.recipe.engine} does not work here ({reason}); using eager")
-
     # -- the run -------------------------------------------------------------------------------------------
 
     def run(self, log: Sequence[str] = ()) -> None:
@@ -279,24 +269,31 @@ class Training:
             self.folder.open_loggers(log, self.config, self.state.step)
             self._introduce()
         try:
-            self._run()
-        except Stopped as stopped:
-            why = "the time budget is spent"
-            if stopped.signal:
-                why = "Ctrl-C" if stopped.signal == signal.SIGINT else signal.Signals(stopped.signal).name
-            self.folder.say(
-                f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
-                "a checkpoint is written: run the same command again to go on"
-            )
-            if stopped.signal == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            if stopped.signal:
-                raise SystemExit(128 + stopped.signal) from None
+            try:
+                self._run()
+            except Stopped:
+                self.checkpoint()
+                self._end_early()
         except UserError as error:
             with contextlib.suppress(OSError):
                 self.folder.quiet = True  # the caller shows the sentence; the log keeps it
                 self.folder.say(f"error     {error}")
             raise
+
+    def _end_early(self) -> None:
+        """End as what stopped the run wants it."""
+        number = int(self.world.largest([float(self.stop.number)])[0])
+        why = "the time budget is spent"
+        if number:
+            why = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        self.folder.say(
+            f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
+            "a checkpoint is written: run the same command again to go on"
+        )
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        if number:
+            raise SystemExit(128 + number) from None
 
     def _run(self) -> None:
         s = self.state
@@ -431,8 +428,7 @@ class Training:
         )
         self.chunk = max(1, min(int(LOOK_S / max(pace, 1e-9)), 2 * self.chunk, RING))
         if stop or (late and s.step < self.total):
-            self.checkpoint()
-            raise Stopped(stop)
+            raise Stopped
         if due or (r.checkpoint_steps and s.step % r.checkpoint_steps == 0):
             self.checkpoint()
 
@@ -442,18 +438,14 @@ class Training:
     # -- validation ----------------------------------------------------------------------------------------
 
     def _validate(self, label: str | None = None) -> Evaluation:
-        try:
-            result = evaluate(
-                self.model,
-                self.valid,
-                batch_size=self.recipe.eval_batch_size,
-                world=self.world,
-                label=None if self.folder.quiet else label,
-                stop=lambda: bool(self.stop.number),
-            )
-        except EvaluationStopped:
-            self.checkpoint()
-            raise Stopped(self.world.largest([float(self.stop.number)])[0]) from None
+        result = evaluate(
+            self.model,
+            self.valid,
+            batch_size=self.recipe.eval_batch_size,
+            world=self.world,
+            label=None if self.folder.quiet else label,
+            stop=lambda: bool(self.stop.number),
+        )
         self.state.evaluated_step = self.state.step
         self.state.cumulative_s += result.seconds
         return result
@@ -520,17 +512,13 @@ class Training:
 
     def _look_at_siblings(self, bits: float) -> None:
         runs = siblings(self.folder.path, self.config) | {self.folder.path.resolve().name: bits}
+        best = min(runs.values())
         for run, by in trailing(runs).items():
-            about = {
-                "run": run,
-                "valid_bits": runs[run],
-                "best_sibling_bits": min(runs.values()),
-                "trails_by": by,
-            }
+            about = {"run": run, "valid_bits": runs[run], "best_sibling_bits": best, "trails_by": by}
             self._record("warning", what="plateau", **about)
             self.folder.say(
-                f"warning: after epoch 1 {run} has {runs[run]:.3f} bits and trails its best sibling "
-                f"({min(runs.values()):.3f}) by {by:.2f}: the plateau failure of some seeds; consider another seed"
+                f"warning: after epoch 1 {run} has {runs[run]:.3f} bits and trails its best sibling ({best:.3f}) by "
+                f"{by:.2f}: the plateau failure of some seeds; consider another seed"
             )
 
     # -- endings -------------------------------------------------------------------------------------------
@@ -569,7 +557,8 @@ class Training:
         s = self.state
         if self.world.first:
             done = {"step": s.step, "best_epoch": s.best_epoch, "best_bits": s.best_bits}
-            self.folder.finish({**done, "cumulative_s": round(s.cumulative_s, 3)})
+            done["cumulative_s"] = round(s.cumulative_s, 3)
+            self.folder.hashes.write("DONE", json.dumps(done).encode() + b"\n")
         none = s.best_bits is None
         best = "no finite validation" if none else f"best {s.best_bits:.4f} bits at epoch {s.best_epoch}"
         self.folder.say(

@@ -87,23 +87,12 @@ class FlatParameters:
             (copied, torch._foreach_copy_, Tensor.copy_),
             (added, torch._foreach_add_, Tensor.add_),
         ):
-            plain = [
-                pair for pair in pairs if pair[1].is_contiguous()
-            ]  # one that is not would slow all of them down
+            plain = [pair for pair in pairs if pair[1].is_contiguous()]
             if plain:
                 some([view for view, _ in plain], [grad for _, grad in plain])
             for view, grad in pairs:
-                if not grad.is_contiguous():
+                if not grad.is_contiguous():  # it would slow all of them down
                     one(view, grad)
-
-    def still_flat(self) -> bool:
-        """Whether every parameter and gradient is still a view (nobody replaced one)."""
-        return all(
-            p.data_ptr() == self.view(self.values, n).data_ptr()
-            and p.grad is not None
-            and p.grad.data_ptr() == self.view(self.gradient, n).data_ptr()
-            for n, p in self.parameters.items()
-        )
 
 
 class Optimizer:

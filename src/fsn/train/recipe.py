@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any, Literal
 
-from ..checks import check, check_types
+from ..checks import check, check_types, construct
 from ..errors import UserError
 from ..io import parse_yaml
 
@@ -173,12 +173,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Recipe:
-        known = sorted(f.name for f in dataclasses.fields(cls))
-        for name in d:
-            check(
-                name in known, f"recipe: there is no field {short(name)}; the fields are {', '.join(known)}"
-            )
-        return cls(**d)
+        return construct(cls, d)
 
 
 def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:

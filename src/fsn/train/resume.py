@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..checks import check
 from ..data import Encoding
 from ..models import Config, config_from_dict, config_to_dict
+from ..text import printable
 from . import hashes
 from .checkpoint import Checkpoint, first_not_finite, lines_of
 from .recipe import Recipe
@@ -34,17 +35,6 @@ from .world import choose_engine, choose_precision
 Resume = Literal["auto", "never", "must"]
 
 
-@dataclass(frozen=True, eq=False)
-class Start:
-    """All that was found in a run folder."""
-
-    config: dict[str, Any]
-    """The whole config of the run, with every auto choice made."""
-    finished: bool = False
-    checkpoint: Checkpoint | None = None
-    """To go on from; None at the start of a run."""
-
-
 def open_run(
     folder: RunFolder,
     asked: dict[str, Any],
@@ -52,11 +42,11 @@ def open_run(
     device: torch.device,
     resume: Resume = "auto",
     extend: bool = False,
-) -> Start:
+) -> tuple[dict[str, Any], Checkpoint | None] | None:
     """Open the folder, decide whether the run ``asked`` for may go on there, and restore its last checkpoint's files.
 
     Auto choices of a run are made once and kept. Nothing in the folder changes before it is clear that the run may
-    go on.
+    go on. Returns its whole config and the checkpoint to go on from, if there is one; None where it is finished.
     """
     folder.open()
     if not (folder.path / "config.yaml").exists():
@@ -68,7 +58,7 @@ def open_run(
         config = _with_choices(asked, None, device)
         folder.write_config(config)
         folder.open_metrics()
-        return Start(config)
+        return config, None
     check(
         resume != "never",
         f"{folder.path} already holds a run; choose another --out, or --resume auto to go on with it",
@@ -79,7 +69,7 @@ def open_run(
     blocking = {name: d for name, d in different.items() if not (extend and name in ENDING_ENTRIES)}
     _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
     if folder.done_file.exists() and not different:
-        return Start(before, finished=True)
+        return None
     config = _with_choices(asked, before, device)
     checkpoint = folder.checkpoints.load()
     if checkpoint is None:
@@ -101,7 +91,7 @@ def open_run(
     folder.hashes.remove("DONE")
     if config != before:
         folder.write_config(config)
-    return Start(config, checkpoint=checkpoint)
+    return config, checkpoint
 
 
 def _with_choices(
@@ -128,7 +118,10 @@ def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps:
         hint = "--extend lets it go on longer"
     elif different.keys() <= ENDING_ENTRIES and not different.keys() <= DURATION_ENTRIES:
         hint = "--extend lets it end in another schedule"
-    listed = [f"{name} ({_short(old)} there, {_short(new)} asked)" for name, (old, new) in different.items()]
+    listed = [
+        f"{name} ({printable(old, limit=24)} there, {printable(new, limit=24)} asked)"
+        for name, (old, new) in different.items()
+    ]
     check(not different, f"{folder.path} holds a run of another config: {', '.join(listed)}; {hint}")
 
 
@@ -183,11 +176,6 @@ def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
         folder.hashes.remove("best.safetensors")
     else:
         folder.hashes.write("best.safetensors", checkpoint.best)
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 24 else text[:8] + "…"
 
 
 # -- fine-tuning -------------------------------------------------------------------------------------------

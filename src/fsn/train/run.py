@@ -21,6 +21,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from .. import data
 from ..checks import check
 from ..data import Alphabet, Corpus, Encoding, Reading
+from ..data.encoding import byte_symbols
 from ..data.registry import folder_of
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
@@ -45,11 +47,6 @@ from . import hashes
 from .checkpoint import Checkpoints, first_not_finite, pack, unpack
 from .loggers import Loggers
 from .recipe import BOOKKEEPING, DURATION, ENDING, Recipe
-
-try:
-    import fcntl
-except ImportError:  # Windows: no advisory locks; two writers are then not noticed
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
@@ -132,7 +129,11 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         lock = self._hold(open(self.path / "lock", "a+", encoding="utf-8"))  # noqa: SIM115 (the last to be closed)
         try:
-            if fcntl is not None:
+            with contextlib.suppress(
+                ImportError
+            ):  # Windows has no such locks; two writers are then not noticed
+                import fcntl
+
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
@@ -231,14 +232,10 @@ class RunFolder:
             parts |= {n: t for n, t in state.items() if t.dim() == 0}
             self.hashes.write(f"kernel/epoch-{epoch:04d}.safetensors", pack(parts, {"format": "pt"}))
 
-    def finish(self, done: dict[str, Any]) -> None:
-        self.hashes.write("DONE", json.dumps(done).encode() + b"\n")
-
 
 def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
     """Stop if a run cannot be written to ``out``, or would become part of the corpus it is trained on."""
-    if not os.fspath(out):
-        raise UserError("--out is empty; give it the name of a folder")
+    check(bool(os.fspath(out)), "--out is empty; give it the name of a folder")
     check_writable(out, "choose another --out")
     if corpus is not None:
         check_outside(Path(out), corpus, "an --out")
@@ -264,12 +261,10 @@ def read_config(path: Path) -> dict[str, Any]:
         config = parse_yaml(hashes.read(path, "config.yaml"), str(file))
     except FileNotFoundError:
         raise UserError(f"{path} is not a run folder: it has no config.yaml") from None
-    if not isinstance(config, dict) or not {"model", "recipe", "corpus"} <= set(config):
-        raise UserError(f"{file} is not the config of a run")
-    if config.get("format") != FORMAT:
-        raise UserError(
-            f"{path} has format {config.get('format')}; this version of fsn reads format {FORMAT}"
-        )
+    whole = isinstance(config, dict) and {"model", "recipe", "corpus"} <= set(config)
+    check(whole, f"{file} is not the config of a run")
+    found = config.get("format")
+    check(found == FORMAT, f"{path} has format {found}; this version of fsn reads format {FORMAT}")
     made = config["corpus"] if isinstance(config["corpus"], dict) else {}
     fits = {name: isinstance(config[name], dict) for name in ("model", "recipe", "corpus")}
     fits["corpus.name"] = isinstance(made.get("name"), str)
@@ -282,10 +277,7 @@ def read_config(path: Path) -> dict[str, Any]:
     else:
         fits["corpus.symbols"] = _is_hexadecimal(made.get("symbols"))
     for name, fit in fits.items():
-        if not fit:
-            raise UserError(
-                f"{file} was changed: its {name} is missing or makes no sense; put the right file back"
-            )
+        check(fit, f"{file} was changed: its {name} is missing or makes no sense; put the right file back")
     try:  # fields that are newer than the run get their defaults
         model, recipe = config_from_dict(config["model"]), Recipe.from_dict(config["recipe"])
     except UserError as error:
@@ -294,10 +286,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _is_hexadecimal(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(bytes.fromhex(value))
-    except ValueError:
-        return False
+    return isinstance(value, str) and re.fullmatch("([0-9a-fA-F]{2})+", value) is not None
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -379,11 +368,7 @@ class Run:
     @property
     def alphabet(self) -> Alphabet:
         """The same where the symbols are bytes, for what needs those."""
-        if not isinstance(self.encoding, Alphabet):
-            raise UserError(
-                f"{self.folder} was trained on subwords; this needs a run whose symbols are bytes"
-            )
-        return self.encoding
+        return byte_symbols(self.encoding, f"{self.folder} was trained on")
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
@@ -463,8 +448,7 @@ class Run:
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
         """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
-        if which not in ("best", "last"):
-            raise UserError(f"which weights? {which!r} is neither best nor last")
+        check(which in ("best", "last"), f"which weights? {which!r} is neither best nor last")
         if which == "best":
             weights, _ = self.best_weights()
         else:
@@ -496,16 +480,21 @@ class Run:
         return model.eval()
 
 
-def load_weights(model: nn.Module, weights: dict[str, Tensor], what: str, strict: bool = True) -> None:
-    """Load weights into the model that a config.yaml describes; ``what`` says whose they are."""
+def load_weights(
+    model: nn.Module,
+    weights: dict[str, Tensor],
+    what: str,
+    strict: bool = True,
+    config: str = "config.yaml",
+) -> None:
+    """Load weights into the model that a config describes; ``what`` says whose they are."""
     bad = first_not_finite(weights.items())
-    if bad is not None:
-        raise UserError(f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
+    check(bad is None, f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
         raise UserError(
-            f"{what} do not fit the model in its config.yaml: one of the two was changed; put the right one back"
+            f"{what} do not fit its {config}: one of the two was changed; put the right one back"
         ) from None
 
 
@@ -523,8 +512,7 @@ def find_run(name: str | os.PathLike[str]) -> Path:
 def load_run(folder: str | os.PathLike[str]) -> Run:
     """Read a run folder, finished or not."""
     path = Path(folder)
-    if not path.is_dir():
-        raise UserError(f"there is no run folder {path}")
+    check(path.is_dir(), f"there is no run folder {path}")
     run = Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
     hashes.warn_unsigned(path)
     return run

@@ -218,7 +218,8 @@ class Stepper:
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
-            self.on_fallback(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            self.on_fallback(f"engine    {self.engine} does not work here ({reason}); using eager")
             self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
             self._graphs, self._many = [], None
         finally:
@@ -303,12 +304,11 @@ class Stepper:
                 self._eager(batch, self.model.loss)  # type: ignore[arg-type]
             elif not self._graphs:
                 self._eager(batch, self._loss)
-            elif len(self._graphs) == 1:
-                self._graphs[0].replay()
             else:
                 self._graphs[0].replay()
-                self.world.add(self.flat.message)
-                self._graphs[1].replay()
+                if len(self._graphs) > 1:
+                    self.world.add(self.flat.message)
+                    self._graphs[1].replay()
 
     def read(self, step: int, n: int) -> tuple[list[float], list[float]]:
         """Losses (nats) and gradient norms of the ``n`` steps that follow step ``step``, oldest first."""

@@ -103,22 +103,23 @@ class Job:
             return False
 
     def _corpus(self, there: Mapping[str, Any]) -> dict[str, Any]:
-        """The corpus part of this run's config, as far as it can differ from the one that is there."""
+        """The corpus part of this run's config, as far as it can differ from the one that is there.
+
+        A text with a name of its own, or one that is gone, is taken to have stayed as it was; none is fetched to find
+        that out.
+        """
+        named, sha256 = self.corpus in dict(data.available()), None
+        if self.corpus == there["name"] and (named or not os.path.exists(os.path.expanduser(self.corpus))):
+            sha256 = there["sha256"]
+        elif not named:
+            sha256 = data.load(self.corpus, reading=self.reading).sha256
         plain = {name: value for name, value in there.items() if name not in _READING or name == "vocab_size"}
-        asked = {**plain, "sha256": self._sha256(there), **self.reading.record()}
+        asked = {**plain, "sha256": sha256, **self.reading.record()}
         if self.reading.tokenizer is not None:
             asked |= data.load_tokenizer(self.reading.tokenizer).record()
         elif "tokenizer" in there and self.begin_with is not None:
             asked["tokenizer"] = there["tokenizer"]
         return asked
-
-    def _sha256(self, there: Mapping[str, Any]) -> Any:
-        """The sha256 of this run's text. One with a name of its own, or one that is gone, is taken to have stayed as it
-        was; none is fetched to find that out."""
-        named = self.corpus in dict(data.available())
-        if self.corpus == there["name"] and (named or not os.path.exists(os.path.expanduser(self.corpus))):
-            return there["sha256"]
-        return None if named else data.load(self.corpus, reading=self.reading).sha256
 
 
 def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
@@ -217,11 +218,8 @@ def _options(config: Any, standard: Any) -> list[str]:
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-"))
         else:
-            words += [
-                word
-                for part in (value if isinstance(value, tuple) else [value])
-                for word in (flag, str(part))
-            ]
+            for part in value if isinstance(value, tuple) else [value]:
+                words += [flag, str(part)]
     return words
 
 
@@ -255,11 +253,18 @@ def last_line(file: Path) -> str:
     return lines[-1] if lines else ""
 
 
-def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None]) -> dict[str, str]:
+def run_here(
+    jobs: list[Job],
+    slots: list[str | None],
+    say: Callable[[str], None],
+    settings: Mapping[str, str] | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> dict[str, str]:
     """Run the unfinished ``jobs``, each in a process of its own, as many at a time as there are ``slots``.
 
-    A slot is the number of a GPU, which the process then sees alone, or None for the CPU. A signal is passed
-    on to the runs, which write a checkpoint and end. Returns the states that the folders do not show.
+    A slot is the number of a GPU, which the process then sees alone, or None for the CPU; ``settings`` are environment
+    variables for all of them, and ``look`` is called now and then. A signal is passed on to the runs, which write a
+    checkpoint and end. Returns the states that the folders do not show.
     """
     waiting = [job for job in jobs if job.state() != "finished"]
     free = list(slots)
@@ -272,15 +277,12 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                 job, slot = waiting.pop(0), free.pop(0)
                 where = f" on GPU {slot}" if slot is not None else ""
                 say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
-                gpu = {} if slot is None else {"CUDA_VISIBLE_DEVICES": slot}
+                env = {**os.environ, **(settings or {})}
+                if slot is not None:
+                    env["CUDA_VISIBLE_DEVICES"] = slot
                 # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
-                running.append(
-                    (
-                        job,
-                        slot,
-                        _start(job.command(), job.output, env={**os.environ, **gpu}, start_new_session=True),
-                    )
-                )
+                process = _start(job.command(), job.output, env=env, start_new_session=True)
+                running.append((job, slot, process))
             if stop.number and not passed_on:
                 passed_on = True
                 for _, _, process in running:
@@ -299,6 +301,7 @@ def run_here(jobs: list[Job], slots: list[str | None], say: Callable[[str], None
                 else:
                     notes[job.name] = "failed"
                     say(f"failed: {job.name} (exit code {code}): {last_line(job.output)}")
+            look()
             time.sleep(POLL_S)
     return {**notes, "*": str(stop.number)} if stop.number else notes
 
