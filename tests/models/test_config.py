@@ -65,7 +65,7 @@ def test_every_field_survives_yaml() -> None:
     configs: list[FSNConfig | TransformerConfig] = [
         FSNConfig(
             7, 9, 3, law, "mean-field-winding", "wrapped", "none", "positive", None, 5, 2, 3,
-            0.1, 0.0, 0.2, "none", 0.5, 1.5,
+            0.1, 0.0, 0.2, "none", 0.5, 1.5, 0.3, "centred",
         ),
         FSNConfig(7, 9, 3, law, "torus-swiglu", hidden=11, dropout_hidden=0.3),
         TransformerConfig(7, 12, 2, 3, 17, 0.2, 0.3, 0.4, 0.5, "normal"),

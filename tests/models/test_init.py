@@ -146,6 +146,28 @@ def test_where_collective_modes_start() -> None:
         assert block.get_parameter(name).abs().max().item() == pytest.approx(bound, rel=0.02)
 
 
+@pytest.mark.parametrize(("start", "of_equals"), [("uniform", False), ("centred", True), ("zero", True)])
+def test_phases_that_agree_are_left_alone_from_a_centred_or_zero_start(start: str, of_equals: bool) -> None:
+    torch.manual_seed(0)
+    model = fsn.build("fsn-mf-1m", vocab_size=2, k=8, modes_start=start)
+    block = model.get_submodule("layers.0.feedforward")
+    equal = block(torch.full((1, 3, 8), 0.7))
+    assert bool(equal.abs().max() < 1e-6) == of_equals
+    different = block(torch.linspace(-1, 1, 8).expand(1, 3, 8))
+    assert bool(different.eq(0).all()) == (start == "zero")
+    different.sum().backward()
+    assert block.get_parameter("projection").grad is not None
+    torch.manual_seed(0)
+    plain = fsn.build("fsn-mf-1m", vocab_size=2, k=8)
+    for name, value in model.named_parameters():
+        changed = name.endswith(
+            {"centred": ("gate_modes", "value_modes"), "zero": "projection"}.get(start, "-")
+        )
+        assert torch.equal(value, plain.get_parameter(name)) != changed, name
+    with pytest.raises(UserError, match="modes_start is for mean-field blocks"):
+        fsn.build("fsn-1m", vocab_size=2, modes_start="zero")
+
+
 def test_where_the_transformer_starts() -> None:
     model = fsn.build("transformer-1m", vocab_size=205)
     assert spread(model.get_parameter("embedding.weight")) == pytest.approx((0.0, 1.0), abs=0.02)

@@ -63,6 +63,9 @@ class FSNConfig:
     """Score temperature τ at the start; None is √k."""
     dropout_update: float = 0.0
     """On the raw coupling update, before its bound."""
+    modes_start: Literal["uniform", "centred", "zero"] = "uniform"
+    """How collective modes begin. ``centred``: each row of C sums to zero, so phases that agree excite no mode.
+    ``zero``: D is zero, so the block begins with no update."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -84,6 +87,10 @@ class FSNConfig:
         check(
             self.modes is None or modal,
             f"modes is for mean-field blocks; leave it out with {self.feedforward!r}",
+        )
+        check(
+            self.modes_start == "uniform" or modal,
+            f"modes_start is for mean-field blocks; leave it out with {self.feedforward!r}",
         )
         check(
             self.winding is None or self.feedforward == "mean-field-winding",

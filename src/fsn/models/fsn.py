@@ -49,7 +49,7 @@ def feedforward_block(config: FSNConfig, site: int) -> nn.Module:
         return TorusSwiGLU(2 * k, config.hidden_width, k, register, config.dropout_hidden, site)
     if config.feedforward == "none":
         return NoFeedForward()
-    return MeanField(k, config.collective_modes, config.winding_modes, register)
+    return MeanField(k, config.collective_modes, config.winding_modes, register, config.modes_start)
 
 
 class FSNLayer(nn.Module):

@@ -65,6 +65,7 @@ MODEL: Mapping[str, Callable[[Any], bool]] = {
     "value_gate": _one_of("signed", "positive"),
     "hidden": _any,
     "modes": _any,
+    "modes_start": _any,
     "winding": _any,
     "register": _none,
     "dropout": _any,

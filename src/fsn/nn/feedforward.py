@@ -69,14 +69,25 @@ class MeanField(nn.Module):
     the initialisation open: here the entries of C and D are uniform with the variance that ``nn.Linear`` has for
     the same number of real inputs, 2k for C and 2H for D, and the gate bias starts at zero as in SwiGLU.
 
+    Phases are small at first, so that m is near the row sums of C, whatever the text says, and the block turns all
+    tokens alike. ``start`` takes that away: ``centred`` rows of C sum to zero, ``zero`` is D = 0.
+
     theta (B, T, k) -> (B, T, k)
     """
 
-    def __init__(self, k: int, modes: int, winding: int = 0, register: int = 0) -> None:
+    def __init__(
+        self, k: int, modes: int, winding: int = 0, register: int = 0, start: str = "uniform"
+    ) -> None:
         super().__init__()
         self.gate_modes = _uniform(2, modes, k, fan_in=2 * k)
         self.value_modes = _uniform(2, modes, k, fan_in=2 * k)
         self.projection = _uniform(2, k, modes, fan_in=2 * modes)
+        with torch.no_grad():
+            if start == "centred":
+                for rows in (self.gate_modes, self.value_modes):
+                    rows -= rows.mean(-1, keepdim=True)
+            elif start == "zero":
+                self.projection.zero_()
         self.bias = nn.Parameter(torch.zeros(modes))
         self.register_in = _uniform(modes, register, fan_in=register) if register else None
         self.winding = winding
