@@ -85,7 +85,7 @@ class MeanField(nn.Module):
         with torch.no_grad():
             if start == "centred":
                 for rows in (self.gate_modes, self.value_modes):
-                    rows -= rows.mean(-1, keepdim=True)
+                    rows.sub_(rows.mean(-1, keepdim=True))
             elif start == "zero":
                 self.projection.zero_()
         self.bias = nn.Parameter(torch.zeros(modes))
