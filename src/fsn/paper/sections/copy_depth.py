@@ -31,18 +31,14 @@ from ..rows import (
     Found,
     Measurement,
     NoCase,
-    Picture,
     Result,
     Row,
     cite,
-    grouped,
     item,
     joined,
-    levels,
     listed,
     listing,
     macro,
-    make_row,
     signed,
 )
 from .main import final
@@ -76,83 +72,56 @@ def cite_margin(role: str, label: str, name: str) -> Cited:
 # -- Tables 4 and 5 ----------------------------------------------------------------------------------------
 
 
-def count_rows(b: Bench, role: str) -> list[Row]:
+def count_rows(b: Bench, out: Result, role: str) -> None:
     """Targets per bin and the share of deep ones: properties of the text alone."""
 
-    def count(i: int, name: str) -> Row:
+    def count(i: int, name: str) -> None:
         paper = cite(SECTION[role], "tokens", str(i))
-        return make_row(
-            b, f"targets, depth {name}", paper, [], lambda: float(b.battery(role).counts()[i]), ",.0f"
-        )
+        title, targets = f"targets, depth {name}", lambda: float(b.battery(role).counts()[i])
+        out.row(title, paper, [], targets, ",.0f", level=role)
 
-    rows = [count(i, name) for i, name in enumerate(BIN_NAMES)]
+    out.heading = "Targets"
+    for place in enumerate(BIN_NAMES):
+        count(*place)
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
-    rows.append(make_row(b, title, share, [], lambda: 100 * b.text(role).deep_share, ".2f"))
-    return grouped("Targets", levels(b, role, rows))
+    out.row(title, share, [], lambda: 100 * b.text(role).deep_share, ".2f", level=role)
 
 
-def margin_row(b: Bench, role: str, family: str, need: Need, seed: int, name: str) -> Row:
+def seed_row(b: Bench, out: Result, role: str, family: str, need: Need, seed: int, name: str) -> None:
     """One seed and bin, with both intervals in the remark."""
     label = f"{family}, s{seed}"
     ends = (cite(SECTION[role], "margins", label, plain(name), "ci95", end).value for end in "01")
-    said = f"paper {interval(*ends)}"
-    paper, pair = cite_margin(role, label, name), [need.seed(seed), REFERENCES[role]]
-    return make_row(
-        b,
-        f"{label}, depth {name}",
-        paper,
-        pair,
-        lambda *_: margin_of(b.cell(role, label, name), said),
-        "+.4f",
-    )
+    said, pair = f"paper {interval(*ends)}", [need.seed(seed), REFERENCES[role]]
+
+    def margin(*_: list[Run]) -> Measurement:
+        return margin_of(b.cell(role, label, name), said)
+
+    out.row(f"{label}, depth {name}", cite_margin(role, label, name), pair, margin, "+.4f")
 
 
-def mean_rows(b: Bench, family: str, need: Need) -> list[Row]:
-    """Seed means and ranges on text; the paper gives both."""
+def mean_row(b: Bench, out: Result, family: str, need: Need, words: str, name: str) -> None:
+    """The mean over seeds on a bin of the text, or the range; the paper gives both."""
+    paper, form = cite_margin("text", f"{family}, mean", name), "+.4f"
+    if words == "range":
+        paper, form = cite("copy_depth", "ranges over seeds", family, plain(name)), ".4f"
 
-    def row(words: str, name: str, paper: Cited, form: str) -> Row:
-        title, pair = f"{family}, {words}, depth {name}", [need, REFERENCE]
-        return make_row(
-            b, title, paper, pair, lambda *_: getattr(b.seed_margins("text", family, name), words), form
-        )
+    def over_seeds(*_: list[Run]) -> float:
+        return float(getattr(b.seed_margins("text", family, name), words))
 
-    rows = []
-    for name in BIN_NAMES:
-        rows.append(row("mean", name, cite_margin("text", f"{family}, mean", name), "+.4f"))
-        span = cite("copy_depth", "ranges over seeds", family, plain(name))
-        rows.append(row("range", name, span, ".4f"))
-    return grouped(f"{family}, over seeds", rows)
+    out.row(f"{family}, {words}, depth {name}", paper, [need, REFERENCE], over_seeds, form)
 
 
-def absolute_rows(b: Bench, role: str) -> list[Row]:
-    """Absolute loss on the two deep bins, seed 0: what a margin is a part of."""
-    place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role])
-    pair = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]]
+def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
+    """Absolute loss on a deep bin, seed 0: what a margin is a part of."""
+    place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role], key)
+    pair, column = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]], "loss" if key == "fsn" else "reference"
+    remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
 
-    def row(key: str, column: str, i: int, name: str) -> Row:
-        remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
-        title, paper = f"{key}, depth {name}: bits per target", cite(*place, key, str(i))
-        return make_row(
-            b, title, paper, pair, lambda *_: b.cell(role, "FSN, s0", name)[column], remark=remark
-        )
+    def loss(*_: list[Run]) -> float:
+        return b.cell(role, "FSN, s0", name)[column]
 
-    models, bins = (("fsn", "loss"), ("transformer", "reference")), enumerate((PEAK, LAST))
-    rows = [row(*model, i, name) for model, (i, name) in itertools.product(models, bins)]
-    return grouped("Absolute loss, seed 0", levels(b, role, rows))
-
-
-def epoch_rows(b: Bench) -> list[Row]:
-    """Where the evaluated checkpoints come from."""
-
-    def epoch(runs: list[Run]) -> float:
-        return sum(training.best_epoch(run) for run in runs) / len(runs)
-
-    first, second = "best epoch of the reference", "best epoch of the no-phase seeds, mean"
-    rows = [
-        make_row(b, first, macro("cdXfEpoch"), [REFERENCE], epoch, ".0f"),
-        make_row(b, second, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f"),
-    ]
-    return grouped("Checkpoints", rows)
+    title, paper = f"{key}, depth {name}: bits per target", cite(*place, str((PEAK, LAST).index(name)))
+    out.row(title, paper, pair, loss, remark=remark, level=role)
 
 
 def wide(b: Bench, role: str) -> Table | None:
@@ -168,39 +137,51 @@ def wide(b: Bench, role: str) -> Table | None:
     return Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f")) if lines else None
 
 
-def depth_table(b: Bench, role: str) -> Result:
-    rows, families = count_rows(b, role), FAMILIES[role]
-    for family, need in families.items():
-        cells = itertools.product(b.scale.seeds(need), BIN_NAMES)
-        rows += grouped(f"{family}, seed by seed", [margin_row(b, role, family, need, *one) for one in cells])
+def depth_table(b: Bench, out: Result, role: str) -> None:
+    count_rows(b, out, role)
+    for family, need in FAMILIES[role].items():
+        out.heading = f"{family}, seed by seed"
+        for seed, name in itertools.product(b.scale.seeds(need), BIN_NAMES):
+            seed_row(b, out, role, family, need, seed, name)
+    for family, need in FAMILIES[role].items() if role == "text" else ():
+        out.heading = f"{family}, over seeds"
+        for name, words in itertools.product(BIN_NAMES, ("mean", "range")):
+            mean_row(b, out, family, need, words, name)
     if role == "text":
-        rows += [row for family, need in families.items() for row in mean_rows(b, family, need)]
-        rows += epoch_rows(b)
-    rows += absolute_rows(b, role)
-    notes = [
+
+        def epoch(runs: list[Run]) -> float:
+            return sum(training.best_epoch(run) for run in runs) / len(runs)
+
+        out.heading, title = "Checkpoints", "best epoch of the no-phase seeds, mean"
+        out.row("best epoch of the reference", macro("cdXfEpoch"), [REFERENCE], epoch, ".0f")
+        out.row(title, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f")
+    out.heading = "Absolute loss, seed 0"
+    for key, name in itertools.product(("fsn", "transformer"), (PEAK, LAST)):
+        absolute_row(b, out, role, key, name)
+    out.notes.append(
         "Negative margins favour the model. How the paper picked its 192 enriched windows is not known, "
         "so the two deep bins hold other windows than the paper's; the four shallow bins are the same."
-    ]
+    )
     if role == "code":
-        notes.append(f"Code is {b.corpus_said('code')}.")
+        out.notes.append(f"Code is {b.corpus_said('code')}.")
     matrix = wide(b, role)
-    tables = [("Ours, as the paper prints it", matrix)] if matrix is not None else []
-    return Result(rows=rows, notes=notes, tables=tables)
+    if matrix is not None:
+        out.tables.append(("Ours, as the paper prints it", matrix))
 
 
 @item("copy-depth", "Copy-depth margins on text", "Table 4", REFERENCE, *FAMILIES["text"].values())
-def on_text(b: Bench) -> Result:
+def on_text(b: Bench, out: Result) -> None:
     """Paired differences of every target's loss against the converged transformer, by copy depth, with
     window-cluster bootstrap intervals."""
-    return depth_table(b, "text")
+    depth_table(b, out, "text")
 
 
 @item(
     "copy-depth-code", "Copy-depth margins on code", "Table 5", CODE_TRANSFORMER, *FAMILIES["code"].values()
 )
-def on_code(b: Bench) -> Result:
+def on_code(b: Bench, out: Result) -> None:
     """The same on code, against the mean of the transformer seeds."""
-    return depth_table(b, "code")
+    depth_table(b, out, "code")
 
 
 # -- figures -----------------------------------------------------------------------------------------------
@@ -209,56 +190,54 @@ DRAWN = ("Base layer", "FSN")
 
 
 @item("copy-depth-bars", "Copy-depth margins by bin", "Figure 1", REFERENCE, KURAMOTO, FSN_CONVERGED)
-def bars(b: Bench) -> Result:
+def bars(b: Bench, out: Result) -> None:
     """Seed means of the base layer and the FSN against the converged transformer, whiskers over seeds."""
 
-    def row(family: str, name: str) -> Row:
+    def row(family: str, name: str) -> None:
         def margin(*_: list[Run]) -> Measurement:
             found = b.seed_margins("text", family, name)
             return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
         paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
-        return make_row(b, f"{family}, depth {name}", paper, pair, margin, "+.4f")
+        out.row(f"{family}, depth {name}", paper, pair, margin, "+.4f")
 
-    result = Result(rows=[row(*one) for one in itertools.product(DRAWN, BIN_NAMES)])
+    for one in itertools.product(DRAWN, BIN_NAMES):
+        row(*one)
     found = {family: list(b.seed_names("text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
-    if any(row.ours is not None for row in result.rows):
+    if any(row.ours is not None for row in out.rows):
         table = copy_depth.seed_mean_table(b.margins("text"), found)
         caption = (
             "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
             "from the lowest to the highest seed. Below zero the model is ahead."
         )
-        result.pictures.append(
-            Picture("copy-depth-bars", caption, lambda: copy_depth.draw_depth_bars(table), table)
-        )
-    return result
+        out.picture("copy-depth-bars", caption, copy_depth.draw_depth_bars, table)
 
 
 @item("copy-depth-curve", "Margin at every exact copy depth", "Figure 4", REFERENCE, KURAMOTO, FSN_CONVERGED)
-def exact_depths(b: Bench) -> Result:
+def exact_depths(b: Bench, out: Result) -> None:
     """The base layer's deficit is not a law of depth: it stands in spikes at a few exact depths."""
 
-    def row(depth: int) -> Row:
+    def row(depth: int) -> None:
         def spike(*_: list[Run]) -> Measurement:
             curve = b.curve("Base layer")
             return float(curve.margin[depth]), f"{int(curve.tokens[depth]):,} targets"
 
         paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
-        return make_row(b, f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
+        out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
 
-    result = Result(rows=[row(depth) for depth in SPIKES])
+    for depth in SPIKES:
+        row(depth)
     try:
         curves = {family: b.curve(family) for family in DRAWN}
     except NotRun:
-        return result
-    result.tables += [(f"{family}, every depth", curve.table()) for family, curve in curves.items()]
+        return
+    out.tables += [(f"{family}, every depth", curve.table()) for family, curve in curves.items()]
     caption = (
         "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
         "pools what is deeper."
     )
-    result.pictures.append(Picture("copy-depth-curve", caption, lambda: copy_depth.draw_depth_curves(curves)))
-    return result
+    out.picture("copy-depth-curve", caption, copy_depth.draw_depth_curves, curves)
 
 
 SPIKES = (17, 19, 22)
@@ -278,7 +257,7 @@ def distances(b: Bench) -> Table:
     REFERENCE,
     FSN_CONVERGED,
 )
-def distance(b: Bench) -> Result:
+def distance(b: Bench, out: Result) -> None:
     """The paper conditions on the length of a match, not on how far back it lies. Here are both."""
 
     def row(where: str, near: bool) -> Row:
@@ -290,19 +269,16 @@ def distance(b: Bench) -> Result:
             tokens = sum(r["tokens"] for r in picked)
             return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
-        return make_row(b, f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
+        return out.row(f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
 
-    result = Result(rows=[row("in the nearest quarter of the window", True), row("further back", False)])
-    if result.rows[0].ours is not None:
-        found = distances(b)
+    first = row("in the nearest quarter of the window", True)
+    row("further back", False)
+    if first.ours is not None:
         caption = (
             "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
             "the number of targets."
         )
-        result.pictures.append(
-            Picture("depth-distance", caption, lambda: copy_depth.draw_depth_distance(found), found)
-        )
-    return result
+        out.picture("depth-distance", caption, copy_depth.draw_depth_distance, distances(b))
 
 
 # -- the early checkpoint ----------------------------------------------------------------------------------
@@ -323,10 +299,10 @@ def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]
 
 
 @item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)
-def early_transfer(b: Bench) -> Result:
+def early_transfer(b: Bench, out: Result) -> None:
     """Copy-depth margins of an eleven-epoch checkpoint without noise on the angles, by slice."""
 
-    def row(edges: tuple[int, int], slices: str) -> Row:
+    def row(edges: tuple[int, int], slices: str) -> None:
         def margin(*_: list[Run]) -> Measurement:
             return margin_of(early_margin(b, name, slices), "{tokens:,} targets")
 
@@ -334,16 +310,17 @@ def early_transfer(b: Bench) -> Result:
         place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
         path = (plain(name),) if pooled else (plain(name), slices)
         paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
-        title = f"depth {name}, {SLICES[slices]}"
-        return make_row(b, title, paper, [LEAN, REFERENCE], margin, "+.4f")
+        out.row(f"depth {name}, {SLICES[slices]}", paper, [LEAN, REFERENCE], margin, "+.4f")
 
     title, end = f"validation loss of the checkpoint, epoch {b.epoch(11)}", b.epoch(11)
-    paper = cite("early", "fsn-lean@11")
-    rows = [make_row(b, title, paper, [LEAN], lambda runs: training.loss_at(runs, end).mean)]
-    cells = itertools.product(EARLY_BINS, SLICES)
-    rows += [row(edges, slices) for edges, slices in cells if slices == "paper" or edges[0] >= 16]
-    note = "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
-    return Result(rows=rows, notes=[note + "transformer there."])
+    out.row(title, cite("early", "fsn-lean@11"), [LEAN], lambda runs: training.loss_at(runs, end).mean)
+    for edges, slices in itertools.product(EARLY_BINS, SLICES):
+        if slices == "paper" or edges[0] >= 16:
+            row(edges, slices)
+    out.notes.append(
+        "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
+        "transformer there."
+    )
 
 
 # -- claims on text ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ...measure.tables import Table, stacked
 from ...train import Run
 from ..bench import Bench, NotRun, measurement
 from ..needs import FSN, FSN_CONVERGED, KURAMOTO, LEAN, REFERENCE, Need, epochs_of
-from ..rows import Claim, Found, Measurement, Picture, Result, Row, item, listed, listing, make_row
+from ..rows import Claim, Found, Measurement, Result, Row, item, listed, listing
 
 CONVERGED = FSN_CONVERGED.seed(0)
 PRESENT, SUCCESSOR = 0, 1
@@ -39,34 +39,27 @@ def imaginary_shares(reading: KernelReading) -> np.ndarray:
     return np.asarray(reading.rms_imaginary / reading.magnitude[:, :, :1])
 
 
-def kernel_rows(b: Bench) -> list[Row]:
+def kernel_rows(b: Bench, out: Result) -> None:
     """What the figure's text says, counted: in how many layers it is so."""
 
     def row(
         title: str, value: Callable[[KernelReading], Any], paper: float | None = None, remark: str = ""
-    ) -> Row:
+    ) -> None:
         form = ".4f" if paper is None else ".0f"
-        return make_row(
-            b, title, paper, [CONVERGED], lambda runs: float(value(b.reading(runs[0]))), form, remark
-        )
-
-    def first(title: str, field: int, layer: int) -> Row:
-        title = f"RMS first harmonic of the {title} layer"
-        return row(title, lambda reading: reading.magnitude[field, layer, 0])
+        out.row(title, paper, [CONVERGED], lambda runs: float(value(b.reading(runs[0]))), form, remark)
 
     attractive = "layers with an attractive first harmonic, present field"
+    row(attractive, lambda reading: (reading.mean_real[PRESENT, :, 0] > 0).sum(), 4)
     words = "layers whose mean {} harmonic is negative, present field"
+    row(words.format("second"), lambda reading: negative(reading, 2), 1, "paper: layer four")
+    row(words.format("third"), lambda reading: negative(reading, 3), 2, "paper: layers three and four")
+    words = "RMS first harmonic of the {} layer"
+    row(words.format("present field, first"), lambda reading: reading.magnitude[PRESENT, 0, 0])
+    row(words.format("present field, last"), lambda reading: reading.magnitude[PRESENT, -1, 0])
+    row(words.format("successor field, first"), lambda reading: reading.magnitude[SUCCESSOR, 0, 0])
+    row(words.format("successor field, last"), lambda reading: reading.magnitude[SUCCESSOR, -1, 0])
     imaginary = "largest RMS imaginary part, over the RMS first harmonic"
-    return [
-        row(attractive, lambda reading: (reading.mean_real[PRESENT, :, 0] > 0).sum(), 4),
-        row(words.format("second"), lambda reading: negative(reading, 2), 1, "paper: layer four"),
-        row(words.format("third"), lambda reading: negative(reading, 3), 2, "paper: layers three and four"),
-        first("present field, first", PRESENT, 0),
-        first("present field, last", PRESENT, -1),
-        first("successor field, first", SUCCESSOR, 0),
-        first("successor field, last", SUCCESSOR, -1),
-        row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout"),
-    ]
+    row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout")
 
 
 def furthest(b: Bench) -> Run | None:
@@ -92,36 +85,31 @@ def gate_table(b: Bench, run: Run) -> Table:
 
 
 @item("coupling", "The trained kernel as coupling functions", "Figure 2", CONVERGED)
-def coupling_functions(b: Bench) -> Result:
+def coupling_functions(b: Bench, out: Result) -> None:
     """Coupling functions per layer against sin Δ, harmonic magnitudes of both fields, signs, bounds, gates."""
-    result = Result(rows=kernel_rows(b))
+    kernel_rows(b, out)
     run = furthest(b)
     if run is None:
-        return result
+        return
     reading, readings = b.reading(run), b.history(run)
     said = f"{run.name}, {epochs_of(run)} epochs"
     if b.reached(CONVERGED, 0) is None:
         said += f" (the paper's run has {CONVERGED.epochs}, so no number here stands beside the paper's)"
-        result.notes.append(f"The pictures show {said}.")
+        out.notes.append(f"The pictures show {said}.")
     trained = (
         f"The trained kernel of {said}. Left: coupling function of each layer's present field, against "
         "sin Δ (dashed). Right: RMS magnitude of the harmonics; hatched where the mean real part is "
         "negative."
     )
+    out.picture("coupling", trained, coupling.draw_coupling, reading, reading.table())
     history = f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}."
-    result.pictures += [
-        Picture("coupling", trained, lambda: coupling.draw_coupling(reading), reading.table()),
-        Picture(
-            "coupling-history", history, lambda: coupling.draw_coupling_history(coupling.thinned(readings))
-        ),
-    ]
-    result.tables.append(("Bounds and temperatures", reading.scales()))
+    out.picture("coupling-history", history, coupling.draw_coupling_history, coupling.thinned(readings))
+    out.tables.append(("Bounds and temperatures", reading.scales()))
     try:
-        result.tables.append(("Value gates on validation text", gate_table(b, run)))
+        out.tables.append(("Value gates on validation text", gate_table(b, run)))
     except UserError as reason:
-        result.notes.append(f"Value gates: {reason}.")
-    result.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling.coupling_data(readings)}}
-    return result
+        out.notes.append(f"Value gates: {reason}.")
+    out.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling.coupling_data(readings)}}
 
 
 # -- the opening claim -------------------------------------------------------------------------------------
@@ -145,7 +133,7 @@ def through_depth(b: Bench, name: str, quantity: str) -> list[float]:
 
 
 @item("synchronization", "Consensus through depth", "Section 1", *tuple(STATES.values()))
-def synchronization(b: Bench) -> Result:
+def synchronization(b: Bench, out: Result) -> None:
     """The opening claim: attention drives token states toward consensus. Clustering, rank, order parameters
     and winding through depth, for FSN, Kuramoto attention and the transformer."""
 
@@ -155,13 +143,12 @@ def synchronization(b: Bench) -> Result:
             return series[-1] - series[0], f"from {series[0]:.3f} to {series[-1]:.3f}"
 
         title = f"{name}: {words}, last layer minus embedding"
-        return make_row(b, title, None, [STATES[name]], change, "+.3f")
+        return out.row(title, None, [STATES[name]], change, "+.3f")
 
-    result, profiles = Result(), []
+    profiles = []
     for name, need in STATES.items():
-        result.rows.append(row(name, "cosine", "mean cosine of token pairs"))
-        result.rows.append(row(name, "effective_rank", "effective rank"))
-        if result.rows[-1].ours is not None:
+        row(name, "cosine", "mean cosine of token pairs")
+        if row(name, "effective_rank", "effective rank").ours is not None:
             profiles.append(replace(states_of(b, b.run(need)), label=name))
     if profiles:
         caption = (
@@ -169,9 +156,7 @@ def synchronization(b: Bench) -> Result:
             "the dotted line is what scattered phases would show."
         )
         table = stacked([p.table() for p in profiles])
-        draw = Picture("synchronization", caption, lambda: states.draw_states(profiles), table)
-        result.pictures.append(draw)
-    return result
+        out.picture("synchronization", caption, states.draw_states, profiles, table)
 
 
 # -- claims ------------------------------------------------------------------------------------------------

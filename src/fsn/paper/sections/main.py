@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -40,20 +40,15 @@ from ..rows import (
     Found,
     Measurement,
     NoCase,
-    Picture,
     Result,
-    Row,
     below,
     bits,
     cite,
     cite_mean,
-    grouped,
     item,
-    levels,
     listed,
     listing,
     macro,
-    make_row,
     signed,
 )
 
@@ -139,52 +134,45 @@ CURVES = {
 }
 
 
-def text_rows(b: Bench) -> list[Row]:
-    end, place = b.epoch(30), ("main_table", "enwik8@30")
-    rows = [
-        make_row(b, title, cite_mean(*place, key), [need], at_epoch(end))
-        for title, (key, need) in TEXT.items()
-    ]
-    rows += [make_row(b, t, macro(name), [a, c], gap(end), "+.4f") for t, name, a, c in GAPS]
-    return grouped(f"Text, epoch {end}", rows)
+def text_rows(b: Bench, out: Result) -> None:
+    end = b.epoch(30)
+    out.heading = f"Text, epoch {end}"
+    for title, (key, need) in TEXT.items():
+        out.row(title, cite_mean("main_table", "enwik8@30", key), [need], at_epoch(end))
+    for title, name, *pair in GAPS:
+        out.row(title, macro(name), pair, gap(end), "+.4f")
 
 
-def code_rows(b: Bench) -> list[Row]:
+def code_rows(b: Bench, out: Result) -> None:
     end, place, first = b.epoch(30), ("main_table", "code@30"), CODE_FSN.seed(0)
-    best, plateau = "FSN, seed 0, best epoch", "the paper's plateau failure"
+    out.heading = f"Code ({b.corpus_said('code')}), epoch {end}"
 
-    def row(title: str, paper: Cited, need: Need, remark: str = "") -> Row:
-        return make_row(b, title, paper, [need], at_epoch(end), remark=remark)
+    def row(title: str, paper: Cited, need: Need, remark: str = "") -> None:
+        out.row(title, paper, [need], at_epoch(end), remark=remark, level="code")
 
-    rows = [
-        row("Transformer", cite_mean(*place, "transformer"), CODE_TRANSFORMER),
-        row("FSN, seed 0", cite(*place, "fsn", "seed0"), first),
-        row("FSN, seed 1", cite(*place, "fsn", "seed1_plateau"), CODE_FSN.seed(1), plateau),
-        row("FSN, seed 2", cite(*place, "fsn", "seed2"), CODE_FSN.seed(2)),
-        make_row(b, best, cite(*place, "fsn", "best"), [first], lambda runs: lowest(runs, end)),
-        row("FSN, no phases, seed 0", cite(*place, "fsn-nophase", "seed0"), CODE_NO_PHASES),
-    ]
-    return grouped(f"Code ({b.corpus_said('code')}), epoch {end}", levels(b, "code", rows))
+    row("Transformer", cite_mean(*place, "transformer"), CODE_TRANSFORMER)
+    row("FSN, seed 0", cite(*place, "fsn", "seed0"), first)
+    row("FSN, seed 1", cite(*place, "fsn", "seed1_plateau"), CODE_FSN.seed(1), "the paper's plateau failure")
+    row("FSN, seed 2", cite(*place, "fsn", "seed2"), CODE_FSN.seed(2))
+    title, paper = "FSN, seed 0, best epoch", cite(*place, "fsn", "best")
+    out.row(title, paper, [first], lambda runs: lowest(runs, end), level="code")
+    row("FSN, no phases, seed 0", cite(*place, "fsn-nophase", "seed0"), CODE_NO_PHASES)
 
 
-def converged_rows(b: Bench) -> list[Row]:
+def converged_rows(b: Bench, out: Result) -> None:
     end, place = b.epoch(50), ("main_table", "enwik8@50")
 
-    def row(title: str, paper: Cited, need: Need, pick: Callable[[Sequence[Run], int], Any]) -> Row:
-        return make_row(b, title, paper, [need], lambda runs: pick(runs, end))
+    def row(title: str, paper: Cited, need: Need, pick: Callable[[Sequence[Run], int], Any]) -> None:
+        out.row(title, paper, [need], lambda runs: pick(runs, end))
 
+    out.heading = f"Text, converged ({end} epochs)"
     bar, kuramoto = cite(*place, "transformer", "best"), cite(*place, "kuramoto", "converged")
-    rows = [
-        row("Transformer, lowest of five seeds", bar, TRANSFORMER_CONVERGED, lowest),
-        row("FSN, each seed at its best epoch", cite_mean(*place, "fsn"), FSN_CONVERGED, converged),
-        row("Kuramoto attention, lowest of its seeds", kuramoto, KURAMOTO, lowest),
-    ]
-    base = [
-        row("Kuramoto attention, mean of its seeds", BASE_PAPER["kuramoto"], KURAMOTO, converged),
-        row("Transformer, mean of its seeds", BASE_PAPER["transformer"], TRANSFORMER_CONVERGED, converged),
-    ]
-    title = "The base layer's own paper (arXiv:2606.11585, abstract), beside our best of"
-    return grouped(f"Text, converged ({end} epochs)", rows) + grouped(f"{title} {end} epochs", base)
+    row("Transformer, lowest of five seeds", bar, TRANSFORMER_CONVERGED, lowest)
+    row("FSN, each seed at its best epoch", cite_mean(*place, "fsn"), FSN_CONVERGED, converged)
+    row("Kuramoto attention, lowest of its seeds", kuramoto, KURAMOTO, lowest)
+    out.heading = f"The base layer's own paper (arXiv:2606.11585, abstract), beside our best of {end} epochs"
+    row("Kuramoto attention, mean of its seeds", BASE_PAPER["kuramoto"], KURAMOTO, converged)
+    row("Transformer, mean of its seeds", BASE_PAPER["transformer"], TRANSFORMER_CONVERGED, converged)
 
 
 def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, float, float]]:
@@ -205,24 +193,24 @@ def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, flo
     *(CODE_TRANSFORMER, CODE_FSN, CODE_FSN.seed(2), CODE_NO_PHASES),
     *(TRANSFORMER_CONVERGED, FSN_CONVERGED, KURAMOTO),
 )
-def main_table(b: Bench) -> Result:
+def main_table(b: Bench, out: Result) -> None:
     """Validation bits per character after thirty epochs of identical training, on text and code, and the
     converged values of the fifty-epoch runs."""
-    result = Result(rows=text_rows(b) + code_rows(b) + converged_rows(b))
+    text_rows(b, out)
+    code_rows(b, out)
+    converged_rows(b, out)
     there = {title: list(b.by_seed(need).values()) for title, (_, need) in TEXT.items()}
     if any(there.values()):
         halves = training.loss_table(there, b.epoch(30))
-        result.tables.append(("Text, with the second half of each window", halves))
+        out.tables.append(("Text, with the second half of each window", halves))
     begun = {name: [training.curve_of(run) for run in b.begun(need)] for name, need in CURVES.items()}
     begun = {name: curves for name, curves in begun.items() if curves}
     if begun:
         marks = published(b, begun)
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
-        result.pictures.append(
-            Picture("main-curves", caption, lambda: training.draw_loss_curves(begun, published=marks))
-        )
-    return result
+        draw = functools.partial(training.draw_loss_curves, published=marks)
+        out.picture("main-curves", caption, draw, begun)
 
 
 # -- code at length 512 ------------------------------------------------------------------------------------
@@ -241,10 +229,6 @@ def mean_margin(b: Bench, pair: Pair) -> float:
     return float(np.mean(training.epoch_margins(b.run(pair[0]), b.run(pair[1]), b.epoch(30))))
 
 
-MARGINS = {
-    "final": ("final margin", final_margin),
-    "epoch mean": ("mean margin over the epochs", mean_margin),
-}
 CONTEXT = {
     "FSN": ("codeContextDropFSN", (SHORT[0], LONG[0])),
     "transformer": ("codeContextDropXF", (SHORT[1], LONG[1])),
@@ -253,30 +237,22 @@ CONTEXT = {
 
 
 @item("sequence-512", "Code at sequence length 512", "Section 4.2", *SHORT, *LONG)
-def sequence_512(b: Bench) -> Result:
+def sequence_512(b: Bench, out: Result) -> None:
     """Final and epoch-mean margins of the seed-0 pair at both window lengths, and the gain from more context."""
+    end, long = b.epoch(30), b.scale.length(512)
+    for name, need in zip(CONTEXT, LONG, strict=True):
+        paper = cite("main_table", "code@30/seq512", need.family)
+        out.row(f"{name}, length {long}", paper, [need], lambda runs: loss_at(runs, end), level="code")
 
-    def level(name: str, need: Need) -> Row:
-        title, paper = (
-            f"{name}, length {b.scale.length(512)}",
-            cite("main_table", "code@30/seq512", need.family),
-        )
-        return make_row(b, title, paper, [need], lambda runs: loss_at(runs, b.epoch(30)))
-
-    def margin(pair: Pair, length: int, key: str) -> Row:
-        words, value = MARGINS[key]
+    def margin(key: str, words: str, value: Callable[[Bench, Pair], float], pair: Pair, length: int) -> None:
         paper = cite("main_table", "code margins fsn minus transformer", f"seq{length} {key}")
-        title = f"{words}, length {b.scale.length(length)}"
-        return make_row(b, title, paper, pair, lambda *_: value(b, pair), "+.4f")
+        out.row(f"{words}, length {b.scale.length(length)}", paper, pair, lambda *_: value(b, pair), "+.4f")
 
-    rows = levels(b, "code", [level("FSN", LONG_FSN), level("transformer", LONG_TRANSFORMER)])
-    rows += [
-        margin(pair, n, key) for (pair, n), key in itertools.product(((SHORT, 256), (LONG, 512)), MARGINS)
-    ]
+    for pair, length in ((SHORT, 256), (LONG, 512)):
+        margin("final", "final margin", final_margin, pair, length)
+        margin("epoch mean", "mean margin over the epochs", mean_margin, pair, length)
     for name, (source, pair) in CONTEXT.items():
-        title = f"{name}: gain from doubling the context"
-        rows.append(make_row(b, title, macro(source), pair, gap(b.epoch(30))))
-    return Result(rows=rows)
+        out.row(f"{name}: gain from doubling the context", macro(source), pair, gap(end))
 
 
 # -- failures ----------------------------------------------------------------------------------------------
@@ -289,26 +265,19 @@ def first_losses(runs: list[Run]) -> list[float]:
     return sorted(valid_bits(run)[0] for run in runs if valid_bits(run))
 
 
-def first_epoch_rows(b: Bench, need: Need, key: str) -> list[Row]:
+def first_epoch_rows(b: Bench, out: Result, need: Need, key: str) -> None:
     healthy = [cite("early", f"{key} healthy seeds @1", end) for end in "01"]
     papers = [*sorted(healthy, key=lambda one: one.value), cite("early", f"{key} plateau seed @1")]
 
-    def row(
-        title: str, paper: Cited, pick: Callable[[list[float]], float], form: str = ".4f", remark: str = ""
-    ) -> Row:
-        def found(runs: list[Run]) -> float:
-            return pick(first_losses(runs))
+    def row(title: str, paper: Cited, pick: Callable[[list[float]], float], **how: Any) -> None:
+        out.row(f"epoch 1, {title}", paper, [need], lambda runs: pick(first_losses(runs)), whole=True, **how)
 
-        return make_row(b, f"epoch 1, {title}", paper, [need], found, form, remark, whole=True)
-
-    rows = [
-        row("lowest seed", papers[0], lambda losses: losses[0]),
-        row("middle seed", papers[1], lambda losses: losses[len(losses) // 2]),
-        row("highest seed", papers[2], lambda losses: losses[-1]),
-    ]
+    row("lowest seed", papers[0], lambda losses: losses[0], level="code")
+    row("middle seed", papers[1], lambda losses: losses[len(losses) // 2], level="code")
+    row("highest seed", papers[2], lambda losses: losses[-1], level="code")
     plateau = f"more than {macro('codeSeedSepMin').value:g} marks a plateau failure"
-    title, paper = "highest minus lowest", papers[2].minus(papers[0])
-    return [*levels(b, "code", rows), row(title, paper, lambda x: x[-1] - x[0], "+.4f", plateau)]
+    apart = papers[2].minus(papers[0])
+    row("highest minus lowest", apart, lambda losses: losses[-1] - losses[0], form="+.4f", remark=plateau)
 
 
 def last_before(runs: list[Run]) -> Measurement:
@@ -321,16 +290,18 @@ def last_before(runs: list[Run]) -> Measurement:
 
 
 @item("failures", "Training failures", "Section 4.2", CODE_FIRST, LONG_SEEDS, MEAN_FIELD)
-def failures(b: Bench) -> Result:
+def failures(b: Bench, out: Result) -> None:
     """First-epoch losses of the code seeds, where plateau failures separate, and the FSN-MF divergence."""
-    title, remark = "FSN-MF: last loss of a seed that diverged", "paper: epoch 16 of 30"
+    out.heading = "Code, first epoch"
+    first_epoch_rows(b, out, CODE_FIRST, "code")
+    out.heading = "Code, length 512, first epoch"
+    first_epoch_rows(b, out, LONG_SEEDS, "code/seq512")
+    out.heading = "Divergence"
+    title = "FSN-MF: last loss of a seed that diverged"
     paper = cite("early", "fsn-mf diverging seed @16 (non-finite at 17)")
-    rows = grouped("Code, first epoch", first_epoch_rows(b, CODE_FIRST, "code"))
-    rows += grouped("Code, length 512, first epoch", first_epoch_rows(b, LONG_SEEDS, "code/seq512"))
-    rows += grouped("Divergence", [make_row(b, title, paper, [MEAN_FIELD], last_before, remark=remark)])
-    runs = b.found
-    health = [("Health of every run found", training.health_table(runs))] if runs else []
-    return Result(rows=rows, tables=health)
+    out.row(title, paper, [MEAN_FIELD], last_before, remark="paper: epoch 16 of 30")
+    if b.found:
+        out.tables.append(("Health of every run found", training.health_table(b.found)))
 
 
 # -- claims on text ----------------------------------------------------------------------------------------

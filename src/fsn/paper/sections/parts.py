@@ -52,12 +52,10 @@ from ..rows import (
     below,
     bits,
     cite,
-    grouped,
     item,
     listed,
     listing,
     macro,
-    make_row,
     parameter_totals,
     signed,
 )
@@ -80,39 +78,35 @@ def first_epoch(runs: list[Run]) -> Measurement:
     "Section 5, Section 2.4, Appendix A",
     *(FSN_EARLY, NO_PHASES_EARLY, NO_PHASES, FSN, NO_DELAY, TORUS, MEAN_FIELD_EARLY, NO_BOUND),
 )
-def ablations(b: Bench) -> Result:
+def ablations(b: Bench, out: Result) -> None:
     """What the loss costs without the delay, the static phases, the lifted feed-forward input, or the bound."""
     two, end = b.epoch(2), b.epoch(30)
 
-    def loss(title: str, paper: Cited, need: Need, remark: str = "") -> Row:
-        return make_row(b, title, paper, [need], at_epoch(two), remark=remark)
+    def loss(title: str, paper: Cited, need: Need, remark: str = "") -> None:
+        out.row(title, paper, [need], at_epoch(two), remark=remark)
 
-    def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> Row:
-        return make_row(b, title, paper, [a, c], gap(epoch), "+.4f", remark)
+    def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> None:
+        out.row(title, paper, [a, c], gap(epoch), "+.4f", remark)
 
     fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
     one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
+    out.heading = "Static phases"
+    loss(f"FSN, epoch {two}, three seeds", fsn, FSN_EARLY)
+    loss(f"no phases, epoch {two}, three seeds", real, NO_PHASES_EARLY)
+    minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), NO_PHASES_EARLY, FSN_EARLY)
     late = macro("nophaseThirty").minus(macro("sfnThirty"))
+    minus(f"no phases minus FSN, epoch {end}", late, NO_PHASES, FSN, end)
+    out.heading = "Screens"
     delay, torus = cite("early", "no-delay minus full @2 (screen)"), cite("early", "fsn-torus-swiglu@2")
+    minus(f"no delay minus FSN, epoch {two}, seed 0", delay, NO_DELAY, one_fsn)
+    loss(f"periodic feed-forward input, epoch {two}, seed 0", torus, TORUS)
     zero, compared = cite("early", "fsn-nophase@2/s0"), "what the periodic input is compared with"
+    loss(f"no phases, epoch {two}, seed 0", zero, one_real, compared)
+    minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real)
     third, diverges = "paper: the penalty above is more than a third of this", "diverges: that is the result"
-    bound = cite("early", "no-bound@1")
-    rows = [
-        loss(f"FSN, epoch {two}, three seeds", fsn, FSN_EARLY),
-        loss(f"no phases, epoch {two}, three seeds", real, NO_PHASES_EARLY),
-        minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), NO_PHASES_EARLY, FSN_EARLY),
-        minus(f"no phases minus FSN, epoch {end}", late, NO_PHASES, FSN, end),
-    ]
-    screens = [
-        minus(f"no delay minus FSN, epoch {two}, seed 0", delay, NO_DELAY, one_fsn),
-        loss(f"periodic feed-forward input, epoch {two}, seed 0", torus, TORUS),
-        loss(f"no phases, epoch {two}, seed 0", zero, one_real, compared),
-        minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real),
-        minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, MEAN_FIELD_EARLY, one_fsn, remark=third),
-        make_row(b, "no bound, epoch 1", bound, [NO_BOUND], first_epoch, ".2f", diverges),
-    ]
-    note = "Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table."
-    return Result(rows=grouped("Static phases", rows) + grouped("Screens", screens), notes=[note])
+    minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, MEAN_FIELD_EARLY, one_fsn, remark=third)
+    out.row("no bound, epoch 1", cite("early", "no-bound@1"), [NO_BOUND], first_epoch, ".2f", diverges)
+    out.notes.append("Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table.")
 
 
 # -- Section 2.5: parameters -------------------------------------------------------------------------------
@@ -156,33 +150,33 @@ def torus_factor() -> float:
 
 
 @item("parameters", "Parameter counts", "Section 2.5 and Table 3")
-def parameters(b: Bench) -> Result:
+def parameters(b: Bench, out: Result) -> None:
     """Totals of the models as built, exact to the digit, and the shares the text quotes. Needs no run."""
 
     def row(
         title: str, paper: Cited | float | None, value: float, remark: str = "", form: str = ".2f"
-    ) -> Row:
-        return make_row(b, title, paper, [], lambda: float(value), form, remark)
+    ) -> None:
+        out.row(title, paper, [], lambda: float(value), form, remark)
 
-    totals = []
+    out.heading = "Totals"
     for corpus, size in (("enwik8", "1m"), ("code", "1m"), ("enwik8", "8m")):
         for family in ("fsn", "transformer"):
             symbols, paper = SYMBOLS[corpus], cite("parameters", f"{family}/{corpus}/{size.upper()}")
             title, count = f"{family}-{size}, {symbols} symbols", total(f"{family}-{size}", symbols)
-            totals.append(row(title, paper, count, form=",.0f"))
+            row(title, paper, count, form=",.0f")
+    out.heading = "Shares"
     heavier = 100.0 * (total("fsn-1m") / total("transformer-1m") - 1.0)
-    block = "Mean-field block against SwiGLU, percent off"
-    periodic = "Periodic-input SwiGLU, times the block it replaces"
-    shares = [
-        row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier),
-        row("FSN lighter at 2M, percent", macro("ladderTwoLighter"), lighter("2m")),
-        row("FSN lighter at 4M, percent", macro("ladderFourLighter"), lighter("4m")),
-        row("FSN lighter at 8M, percent", macro("ladderEightLighter"), lighter("8m")),
-        row("Kernel's share of the total, percent", None, coefficients_share(), "paper: below one percent"),
-        row(block, None, mean_field_mismatch(), "paper: within a tenth of a percent"),
-        row(periodic, 3, torus_factor(), "paper: roughly three times"),
-    ]
-    return Result(rows=grouped("Totals", totals) + grouped("Shares", shares))
+    row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier)
+    for size, source in (
+        ("2m", "ladderTwoLighter"),
+        ("4m", "ladderFourLighter"),
+        ("8m", "ladderEightLighter"),
+    ):
+        row(f"FSN lighter at {size.upper()}, percent", macro(source), lighter(size))
+    row("Kernel's share of the total, percent", None, coefficients_share(), "paper: below one percent")
+    block, periodic = "Mean-field block against SwiGLU", "Periodic-input SwiGLU, times the block it replaces"
+    row(f"{block}, percent off", None, mean_field_mismatch(), "paper: within a tenth of a percent")
+    row(periodic, 3, torus_factor(), "paper: roughly three times")
 
 
 # -- Table 3: configuration --------------------------------------------------------------------------------
@@ -250,33 +244,31 @@ IN_HAND = (
 )
 
 
-def in_hand(b: Bench, title: str, need: Need) -> Row:
-    """How many runs there are, beside the paper's."""
-    there, paper = len(b.by_seed(need)), len(need.seeds)
-    state = MEASURED if there >= paper else PARTIAL if there else MISSING
-    remark = "" if there else b.standing([need]).absent()
-    ours = float(there) if there else None
-    return Row(title, Cited(float(paper)), ours, None, f"{there}/{paper}", state, ".0f", remark)
-
-
 @item("configuration", "Configuration of the main runs", "Table 3")
-def configuration(b: Bench) -> Result:
+def configuration(b: Bench, out: Result) -> None:
     """The resolved configuration, read off models that were built and off the recipe's defaults. Needs no run."""
 
-    def row(title: str, paper: float, ours: float, remark: str = "") -> Row:
-        return make_row(b, title, paper, [], lambda: float(ours), ".4g", remark)
+    def row(title: str, paper: float, ours: float, remark: str = "") -> None:
+        out.row(title, paper, [], lambda: float(ours), ".4g", remark)
 
-    recipe = [row(*one) for one in recipe_settings()]
-    recipe += [
-        make_row(b, "symbols of the text", 205, [], lambda: float(b.text("text").vocab_size), ".4g"),
-        row("symbols of the code", 97, len(data.CODE_SYMBOLS)),
-        *(in_hand(b, *one) for one in IN_HAND),
-    ]
+    out.heading = "Models"
+    for one in model_settings():
+        row(*one)
+    out.heading = "Recipe"
+    for one in recipe_settings():
+        row(*one)
+    out.row("symbols of the text", 205, [], lambda: float(b.text("text").vocab_size), ".4g")
+    row("symbols of the code", 97, len(data.CODE_SYMBOLS))
+    for title, need in IN_HAND:
+        there, paper = len(b.by_seed(need)), len(need.seeds)
+        state = MEASURED if there >= paper else PARTIAL if there else MISSING
+        remark = "" if there else b.standing([need]).absent()
+        seeds, ours = f"{there}/{paper}", float(there) if there else None
+        out.rows.append(Row(title, Cited(float(paper)), ours, None, seeds, state, ".0f", remark, out.heading))
     settings = sorted({str(run.config["recipe"].get("precision")) for run in b.found})
-    notes = ["The paper trains in float32 on one A100-class GPU without compilation."]
-    notes += [f"Runs found here were trained in {', '.join(settings)}."] if settings else []
-    models = [row(*one) for one in model_settings()]
-    return Result(rows=grouped("Models", models) + grouped("Recipe", recipe), notes=notes)
+    out.notes.append("The paper trains in float32 on one A100-class GPU without compilation.")
+    if settings:
+        out.notes.append(f"Runs found here were trained in {', '.join(settings)}.")
 
 
 # -- the init ramp -----------------------------------------------------------------------------------------
@@ -319,30 +311,26 @@ def ramp(b: Bench, name: str, where: str) -> SeedSummary:
 
 
 @item("init-ramp", "The init ramp", "Section 2.4")
-def init_ramp(b: Bench) -> Result:
+def init_ramp(b: Bench, out: Result) -> None:
     """Scale through depth at initialization, of the state the feed-forward block reads and of the block's raw output.
     Needs a text, no run."""
 
-    def row(title: str, name: str, where: str, paper: Cited | None = None) -> Row:
-        form = ".1f" if where == "growth" else ".6f"
-        return make_row(b, title, paper, [], lambda: ramp(b, name, where), form)
+    def row(title: str, name: str, where: str, paper: Cited | None = None) -> None:
+        out.row(title, paper, [], lambda: ramp(b, name, where), ".1f" if where == "growth" else ".6f")
 
     raw, read = "RMS of the raw feed-forward output, {} layer", "RMS of the state the block reads, {} layer"
     growth = "{}, growth from first to last layer"
-    rows = [
-        row(raw.format("first"), "raw", "first", cite("init_ramp", "layer0")),
-        row(raw.format("last"), "raw", "last", cite("init_ramp", "layer3")),
-        row(growth.format("raw output"), "raw", "growth"),
-        row(read.format("first"), "state", "first"),
-        row(read.format("last"), "state", "last"),
-        row(growth.format("state"), "state", "growth", macro("rmsRamp")),
-    ]
-    note = (
+    row(raw.format("first"), "raw", "first", cite("init_ramp", "layer0"))
+    row(raw.format("last"), "raw", "last", cite("init_ramp", "layer3"))
+    row(growth.format("raw output"), "raw", "growth")
+    row(read.format("first"), "state", "first")
+    row(read.format("last"), "state", "last")
+    row(growth.format("state"), "state", "growth", macro("rmsRamp"))
+    out.notes.append(
         "The paper's text gives a growth of 33 for the state the block reads; a note in its source has that number "
         "from the block's raw output. Both are measured here: fsn-nophase-1m, untrained, seeds "
         f"{', '.join(map(str, SEEDS))}, {START_WINDOWS} windows of 255 tokens of {b.corpus_name('text')}."
     )
-    return Result(rows=rows, notes=[note])
 
 
 # -- claims ------------------------------------------------------------------------------------------------
