@@ -31,7 +31,7 @@ from ..errors import UserError
 from ..io import atomic_file, write_text_atomic
 from ..measure import copy_depth, coupling, losses
 from ..measure.bootstrap import SeedSummary, seed_summary
-from ..measure.copy_depth import BINS, Battery, DepthCurve, bin_name
+from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
@@ -518,7 +518,7 @@ class Bench:
         return seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
 
     @once(of_runs=True)
-    def curve(self, family: str) -> DepthCurve:
+    def curve(self, family: str) -> Table:
         """Seed-mean margin of a family at every exact depth of the text."""
         seeds = [self.losses(run, "text") for run in self.runs(FAMILIES["text"][family])]
         reference, battery = self.reference("text"), self.battery("text")

@@ -220,8 +220,8 @@ def exact_depths(b: Bench, out: Result) -> None:
 
     def row(depth: int) -> None:
         def spike(*_: list[Run]) -> Measurement:
-            curve = b.curve("Base layer")
-            return float(curve.margin[depth]), f"{int(curve.tokens[depth]):,} targets"
+            found = b.curve("Base layer").rows[depth]
+            return found["margin"], f"{found['tokens']:,} targets"
 
         paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
         out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
@@ -232,7 +232,7 @@ def exact_depths(b: Bench, out: Result) -> None:
         curves = {family: b.curve(family) for family in DRAWN}
     except NotRun:
         return
-    out.tables += [(f"{family}, every depth", curve.table()) for family, curve in curves.items()]
+    out.tables += [(f"{family}, every depth", curve) for family, curve in curves.items()]
     caption = (
         "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
         "pools what is deeper."
@@ -394,20 +394,20 @@ def base_returns(b: Bench) -> Found:
 
 
 def base_spikes(b: Bench) -> Found:
-    margin = b.curve("Base layer").margin
+    margin = b.curve("Base layer").column("margin")
     spikes = [d for d in SPIKES if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
     shown = ", ".join(f"depth {d} {signed(margin[d], 2)}" for d in SPIKES)
     return len(spikes) == 3, f"{shown}; above their neighbours: {spikes or 'none'}"
 
 
 def base_largest(b: Bench) -> Found:
-    margin = b.curve("Base layer").margin
+    margin = b.curve("Base layer").column("margin")
     top = int(np.nanargmax(margin))
     return top == 17, f"largest {signed(margin[top], 2)} at depth {top}"
 
 
 def base_between(b: Bench) -> Found:
-    found = [float(b.curve("Base layer").margin[d]) for d in (21, 24, 31)]
+    found = [b.curve("Base layer").column("margin")[d] for d in (21, 24, 31)]
     known = [abs(m) for m in found if math.isfinite(m)]
     return bool(known) and max(known) < 0.1, listed(found, lambda m: signed(m, 3))
 
@@ -444,14 +444,14 @@ def no_phases_track(b: Bench) -> Found:
 
 
 def curve_below_zero(b: Bench) -> Found:
-    curve = b.curve("FSN")
-    above = [int(d) for d in curve.depth if d >= 4 and curve.tokens[d] and curve.margin[d] >= 0]
+    deep = [row for row in b.curve("FSN").rows if row["depth"] >= 4 and row["tokens"]]
+    above = [row["depth"] for row in deep if row["margin"] >= 0]
     where = f": {', '.join(map(str, above))}" if above else ""
     return set(above) <= {19, 22}, f"{len(above)} depths at or above zero{where}"
 
 
 def far_below_base(b: Bench) -> Found:
-    base, fsn = b.curve("Base layer").margin, b.curve("FSN").margin
+    base, fsn = (b.curve(family).column("margin") for family in DRAWN)
     fine = all(fsn[d] < 0.5 * base[d] for d in (19, 22) if math.isfinite(base[d]))
     return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
 
