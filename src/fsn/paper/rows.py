@@ -376,14 +376,17 @@ def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -
 
 
 def listing(
-    values: Iterable[float],
+    values: Iterable[Any],
     true: Callable[[Any], Any],
     form: Callable[[float], str] | str = bits,
     words: str = "{}",
 ) -> Found:
-    """Whether something is true of these values, and the values in words."""
+    """Whether something is true of these values, and the values in words: all of them at the one ``{}``, or each at
+    its own. Where a value is itself a list, it is written with commas."""
     found = list(values)
-    return bool(true(found)), words.format(listed(found, form))
+    rows = [one if isinstance(one, Sequence) else [one] for one in found]
+    shown = [listed(row, form) for row in rows]
+    return bool(true(found)), words.format(*(shown if words.count("{}") > 1 else [", ".join(shown)]))
 
 
 def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits) -> Found:
