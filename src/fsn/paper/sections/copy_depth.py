@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -125,19 +126,6 @@ def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
     out.row(title, paper, pair, loss, remark=remark, level=role)
 
 
-def wide(b: Bench, role: str) -> Table | None:
-    """Our margins in the paper's layout: a row per run, a column per bin."""
-    try:
-        found = b.margins(role)
-    except NotRun:
-        return None
-    lines = [
-        {"run": run, **{name: cell(found, run, name)["margin"] for name in BIN_NAMES}}
-        for run in dict.fromkeys(found.column("run"))
-    ]
-    return Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f")) if lines else None
-
-
 def depth_table(b: Bench, out: Result, role: str) -> None:
     count_rows(b, out, role)
     for family, need in FAMILIES[role].items():
@@ -165,9 +153,12 @@ def depth_table(b: Bench, out: Result, role: str) -> None:
     )
     if role == "code":
         out.notes.append(f"Code is {b.corpus_said('code')}.")
-    matrix = wide(b, role)
-    if matrix is not None:
-        out.tables.append(("Ours, as the paper prints it", matrix))
+    with contextlib.suppress(NotRun):
+        found = b.margins(role)
+        runs = dict.fromkeys(found.column("run"))
+        lines = [{"run": r, **{name: cell(found, r, name)["margin"] for name in BIN_NAMES}} for r in runs]
+        matrix = Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f"))
+        out.tables += [("Ours, as the paper prints it", matrix)] if lines else []
 
 
 @item("copy-depth", "Copy-depth margins on text", "Table 4", REFERENCE, *FAMILIES["text"].values())

@@ -29,37 +29,9 @@ WINDOWS = 16
 # -- Figure 2 ----------------------------------------------------------------------------------------------
 
 
-def negative(reading: KernelReading, harmonic: int) -> int:
-    """In how many layers the mean coefficient of the present field is negative."""
-    return int((reading.mean_real[PRESENT, :, harmonic - 1] < 0).sum())
-
-
 def imaginary_shares(reading: KernelReading) -> np.ndarray:
     """RMS imaginary part over the RMS first harmonic, (fields, layers, harmonics)."""
     return np.asarray(reading.rms_imaginary / reading.magnitude[:, :, :1])
-
-
-def kernel_rows(b: Bench, out: Result) -> None:
-    """What the figure's text says, counted: in how many layers it is so."""
-
-    def row(
-        title: str, value: Callable[[KernelReading], Any], paper: float | None = None, remark: str = ""
-    ) -> None:
-        form = ".4f" if paper is None else ".0f"
-        out.row(title, paper, [CONVERGED], lambda runs: float(value(b.reading(runs[0]))), form, remark)
-
-    attractive = "layers with an attractive first harmonic, present field"
-    row(attractive, lambda reading: (reading.mean_real[PRESENT, :, 0] > 0).sum(), 4)
-    words = "layers whose mean {} harmonic is negative, present field"
-    row(words.format("second"), lambda reading: negative(reading, 2), 1, "paper: layer four")
-    row(words.format("third"), lambda reading: negative(reading, 3), 2, "paper: layers three and four")
-    words = "RMS first harmonic of the {} layer"
-    row(words.format("present field, first"), lambda reading: reading.magnitude[PRESENT, 0, 0])
-    row(words.format("present field, last"), lambda reading: reading.magnitude[PRESENT, -1, 0])
-    row(words.format("successor field, first"), lambda reading: reading.magnitude[SUCCESSOR, 0, 0])
-    row(words.format("successor field, last"), lambda reading: reading.magnitude[SUCCESSOR, -1, 0])
-    imaginary = "largest RMS imaginary part, over the RMS first harmonic"
-    row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout")
 
 
 def furthest(b: Bench) -> Run | None:
@@ -87,7 +59,26 @@ def gate_table(b: Bench, run: Run) -> Table:
 @item("coupling", "The trained kernel as coupling functions", "Figure 2", CONVERGED)
 def coupling_functions(b: Bench, out: Result) -> None:
     """Coupling functions per layer against sin Δ, harmonic magnitudes of both fields, signs, bounds, gates."""
-    kernel_rows(b, out)
+
+    def row(
+        title: str, value: Callable[[KernelReading], Any], paper: float | None = None, remark: str = ""
+    ) -> None:
+        form = ".4f" if paper is None else ".0f"
+        out.row(title, paper, [CONVERGED], lambda runs: float(value(b.reading(runs[0]))), form, remark)
+
+    attractive = "layers with an attractive first harmonic, present field"
+    row(attractive, lambda r: (r.mean_real[PRESENT, :, 0] > 0).sum(), 4)
+    words = "layers whose mean {} harmonic is negative, present field"
+    second, third = "paper: layer four", "paper: layers three and four"
+    row(words.format("second"), lambda r: r.sign_flips[PRESENT, :, 1].sum(), 1, second)
+    row(words.format("third"), lambda r: r.sign_flips[PRESENT, :, 2].sum(), 2, third)
+    words = "RMS first harmonic of the {} layer"
+    row(words.format("present field, first"), lambda r: r.magnitude[PRESENT, 0, 0])
+    row(words.format("present field, last"), lambda r: r.magnitude[PRESENT, -1, 0])
+    row(words.format("successor field, first"), lambda r: r.magnitude[SUCCESSOR, 0, 0])
+    row(words.format("successor field, last"), lambda r: r.magnitude[SUCCESSOR, -1, 0])
+    imaginary = "largest RMS imaginary part, over the RMS first harmonic"
+    row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout")
     run = furthest(b)
     if run is None:
         return

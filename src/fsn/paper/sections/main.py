@@ -134,47 +134,6 @@ CURVES = {
 }
 
 
-def text_rows(b: Bench, out: Result) -> None:
-    end = b.epoch(30)
-    out.heading = f"Text, epoch {end}"
-    for title, (key, need) in TEXT.items():
-        out.row(title, cite_mean("main_table", "enwik8@30", key), [need], at_epoch(end))
-    for title, name, *pair in GAPS:
-        out.row(title, macro(name), pair, gap(end), "+.4f")
-
-
-def code_rows(b: Bench, out: Result) -> None:
-    end, place, first = b.epoch(30), ("main_table", "code@30"), CODE_FSN.seed(0)
-    out.heading = f"Code ({b.corpus_said('code')}), epoch {end}"
-
-    def row(title: str, paper: Cited, need: Need, remark: str = "") -> None:
-        out.row(title, paper, [need], at_epoch(end), remark=remark, level="code")
-
-    row("Transformer", cite_mean(*place, "transformer"), CODE_TRANSFORMER)
-    row("FSN, seed 0", cite(*place, "fsn", "seed0"), first)
-    row("FSN, seed 1", cite(*place, "fsn", "seed1_plateau"), CODE_FSN.seed(1), "the paper's plateau failure")
-    row("FSN, seed 2", cite(*place, "fsn", "seed2"), CODE_FSN.seed(2))
-    title, paper = "FSN, seed 0, best epoch", cite(*place, "fsn", "best")
-    out.row(title, paper, [first], lambda runs: lowest(runs, end), level="code")
-    row("FSN, no phases, seed 0", cite(*place, "fsn-nophase", "seed0"), CODE_NO_PHASES)
-
-
-def converged_rows(b: Bench, out: Result) -> None:
-    end, place = b.epoch(50), ("main_table", "enwik8@50")
-
-    def row(title: str, paper: Cited, need: Need, pick: Callable[[Sequence[Run], int], Any]) -> None:
-        out.row(title, paper, [need], lambda runs: pick(runs, end))
-
-    out.heading = f"Text, converged ({end} epochs)"
-    bar, kuramoto = cite(*place, "transformer", "best"), cite(*place, "kuramoto", "converged")
-    row("Transformer, lowest of five seeds", bar, TRANSFORMER_CONVERGED, lowest)
-    row("FSN, each seed at its best epoch", cite_mean(*place, "fsn"), FSN_CONVERGED, converged)
-    row("Kuramoto attention, lowest of its seeds", kuramoto, KURAMOTO, lowest)
-    out.heading = f"The base layer's own paper (arXiv:2606.11585, abstract), beside our best of {end} epochs"
-    row("Kuramoto attention, mean of its seeds", BASE_PAPER["kuramoto"], KURAMOTO, converged)
-    row("Transformer, mean of its seeds", BASE_PAPER["transformer"], TRANSFORMER_CONVERGED, converged)
-
-
 def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, float, float]]:
     """The paper's epoch, mean and deviation for each family that has one; none where the text is not its own."""
     if bench.stands_in("text"):
@@ -196,12 +155,42 @@ def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, flo
 def main_table(b: Bench, out: Result) -> None:
     """Validation bits per character after thirty epochs of identical training, on text and code, and the
     converged values of the fifty-epoch runs."""
-    text_rows(b, out)
-    code_rows(b, out)
-    converged_rows(b, out)
+    end, last = b.epoch(30), b.epoch(50)
+    place, code, late = (("main_table", where) for where in ("enwik8@30", "code@30", "enwik8@50"))
+    out.heading = f"Text, epoch {end}"
+    for title, (key, need) in TEXT.items():
+        out.row(title, cite_mean(*place, key), [need], at_epoch(end))
+    for title, name, *pair in GAPS:
+        out.row(title, macro(name), pair, gap(end), "+.4f")
+
+    def on_code(title: str, paper: Cited, need: Need, remark: str = "") -> None:
+        out.row(title, paper, [need], at_epoch(end), remark=remark, level="code")
+
+    out.heading, first = f"Code ({b.corpus_said('code')}), epoch {end}", CODE_FSN.seed(0)
+    on_code("Transformer", cite_mean(*code, "transformer"), CODE_TRANSFORMER)
+    on_code("FSN, seed 0", cite(*code, "fsn", "seed0"), first)
+    plateau = cite(*code, "fsn", "seed1_plateau")
+    on_code("FSN, seed 1", plateau, CODE_FSN.seed(1), "the paper's plateau failure")
+    on_code("FSN, seed 2", cite(*code, "fsn", "seed2"), CODE_FSN.seed(2))
+    title, paper = "FSN, seed 0, best epoch", cite(*code, "fsn", "best")
+    out.row(title, paper, [first], lambda runs: lowest(runs, end), level="code")
+    on_code("FSN, no phases, seed 0", cite(*code, "fsn-nophase", "seed0"), CODE_NO_PHASES)
+
+    def row(title: str, paper: Cited, need: Need, pick: Callable[[Sequence[Run], int], Any]) -> None:
+        out.row(title, paper, [need], lambda runs: pick(runs, last))
+
+    out.heading = f"Text, converged ({last} epochs)"
+    row(
+        "Transformer, lowest of five seeds", cite(*late, "transformer", "best"), TRANSFORMER_CONVERGED, lowest
+    )
+    row("FSN, each seed at its best epoch", cite_mean(*late, "fsn"), FSN_CONVERGED, converged)
+    row("Kuramoto attention, lowest of its seeds", cite(*late, "kuramoto", "converged"), KURAMOTO, lowest)
+    out.heading = f"The base layer's own paper (arXiv:2606.11585, abstract), beside our best of {last} epochs"
+    row("Kuramoto attention, mean of its seeds", BASE_PAPER["kuramoto"], KURAMOTO, converged)
+    row("Transformer, mean of its seeds", BASE_PAPER["transformer"], TRANSFORMER_CONVERGED, converged)
     there = {title: list(b.by_seed(need).values()) for title, (_, need) in TEXT.items()}
     if any(there.values()):
-        halves = training.loss_table(there, b.epoch(30))
+        halves = training.loss_table(there, end)
         out.tables.append(("Text, with the second half of each window", halves))
     begun = {name: [training.curve_of(run) for run in b.begun(need)] for name, need in CURVES.items()}
     begun = {name: curves for name, curves in begun.items() if curves}

@@ -180,61 +180,6 @@ def parameters(b: Bench, out: Result) -> None:
 
 # -- Table 3: configuration --------------------------------------------------------------------------------
 
-Setting = tuple[str, float, float] | tuple[str, float, float, str]
-"""What, the paper's value, ours, and maybe a remark."""
-
-
-def model_settings() -> list[Setting]:
-    """Read off models that were built, not off the presets' text."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = build("fsn-1m", vocab_size=SYMBOLS["enwik8"])
-    assert isinstance(model, FSNModel)
-    config = model.config
-    base, code = (preset("transformer-1m", symbols) for symbols in SYMBOLS.values())
-    assert isinstance(base, TransformerConfig) and isinstance(code, TransformerConfig)
-    with torch.device("meta"):
-        transformer = Transformer(base)
-    layer: Any = model.layers[0]
-    kernel = layer.kernel.coefficients()
-    present, successor = (float(kernel[name].detach()[0, 0, 0]) for name in ("w0", "w1"))
-    alpha = float(layer.attention_bound.alpha.detach())
-    dropout = "differs: the paper lists 0.1 for both models; measured here, none is better for the FSN"
-    return [
-        ("FSN: layers", 4, len(model.layers)),
-        ("FSN: phases per token k", 176, config.k),
-        ("FSN: hidden multiplier of SwiGLU", 2, (config.hidden or 2 * config.k) / config.k),
-        ("FSN: harmonics N", 3, config.coupling.harmonics),
-        ("FSN: first harmonic of the present field at the start", 0.18, present),
-        ("FSN: first harmonic of the successor field at the start", 0.82, successor),
-        ("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise),
-        ("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi)),
-        ("FSN: dropout", 0.1, config.dropout, dropout),
-        ("Transformer: layers", 4, len(transformer.layers)),
-        ("Transformer: width on text", 120, base.width),
-        ("Transformer: width on code", 124, code.width),
-        ("Transformer: heads", 1, base.heads),
-        ("Transformer: hidden multiplier of SwiGLU", 4, (base.hidden or 4 * base.width) / base.width),
-        ("Transformer: dropout", 0.1, base.dropout, "on the SwiGLU output"),
-    ]
-
-
-def recipe_settings() -> list[Setting]:
-    """The shared block of the table, from the recipe's defaults."""
-    recipe = Recipe()
-    return [
-        ("AdamW: weight decay", 0.01, recipe.weight_decay),
-        ("AdamW: β₁", 0.9, recipe.beta1),
-        ("AdamW: β₂", 0.999, recipe.beta2),
-        ("learning rate, constant", 1e-3, recipe.lr),
-        ("gradient clip, global norm", 1.0, recipe.clip),
-        ("batch", 64, recipe.batch_size),
-        ("window length", 256, recipe.length, "512 in the long-context arm"),
-        ("training stride", 64, recipe.train_stride),
-        ("evaluation stride", 128, recipe.eval_stride),
-    ]
-
-
 IN_HAND = (
     ("seeds of the FSN with 30 epochs", FSN),
     ("seeds of the transformer with 30 epochs", TRANSFORMER),
@@ -251,11 +196,44 @@ def configuration(b: Bench, out: Result) -> None:
         out.row(title, paper, [], lambda: float(ours), ".4g", remark)
 
     out.heading = "Models"
-    for one in model_settings():
-        row(*one)
-    out.heading = "Recipe"
-    for one in recipe_settings():
-        row(*one)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build("fsn-1m", vocab_size=SYMBOLS["enwik8"])
+    assert isinstance(model, FSNModel)
+    config = model.config
+    layer: Any = model.layers[0]
+    kernel = layer.kernel.coefficients()
+    present, successor = (float(kernel[name].detach()[0, 0, 0]) for name in ("w0", "w1"))
+    alpha = float(layer.attention_bound.alpha.detach())
+    row("FSN: layers", 4, len(model.layers))
+    row("FSN: phases per token k", 176, config.k)
+    row("FSN: hidden multiplier of SwiGLU", 2, (config.hidden or 2 * config.k) / config.k)
+    row("FSN: harmonics N", 3, config.coupling.harmonics)
+    row("FSN: first harmonic of the present field at the start", 0.18, present)
+    row("FSN: first harmonic of the successor field at the start", 0.82, successor)
+    row("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise)
+    row("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi))
+    dropout = "differs: the paper lists 0.1 for both models; measured here, none is better for the FSN"
+    row("FSN: dropout", 0.1, config.dropout, dropout)
+    base, code = (preset("transformer-1m", symbols) for symbols in SYMBOLS.values())
+    assert isinstance(base, TransformerConfig) and isinstance(code, TransformerConfig)
+    with torch.device("meta"):
+        row("Transformer: layers", 4, len(Transformer(base).layers))
+    row("Transformer: width on text", 120, base.width)
+    row("Transformer: width on code", 124, code.width)
+    row("Transformer: heads", 1, base.heads)
+    row("Transformer: hidden multiplier of SwiGLU", 4, (base.hidden or 4 * base.width) / base.width)
+    row("Transformer: dropout", 0.1, base.dropout, "on the SwiGLU output")
+    out.heading, recipe = "Recipe", Recipe()
+    row("AdamW: weight decay", 0.01, recipe.weight_decay)
+    row("AdamW: β₁", 0.9, recipe.beta1)
+    row("AdamW: β₂", 0.999, recipe.beta2)
+    row("learning rate, constant", 1e-3, recipe.lr)
+    row("gradient clip, global norm", 1.0, recipe.clip)
+    row("batch", 64, recipe.batch_size)
+    row("window length", 256, recipe.length, "512 in the long-context arm")
+    row("training stride", 64, recipe.train_stride)
+    row("evaluation stride", 128, recipe.eval_stride)
     out.row("symbols of the text", 205, [], lambda: float(b.text("text").vocab_size), ".4g")
     row("symbols of the code", 97, len(data.CODE_SYMBOLS))
     for title, need in IN_HAND:

@@ -82,13 +82,17 @@ WALL_CLOCK_ROWS = {
 
 
 @once()
-def rung_target(b: Bench, name: str, steady: bool = True) -> TargetLoss:
-    """One rung of the ladder, measured on the seeds that are there. ``steady``: an epoch during which something else
-    used the device counts as the run's median epoch."""
-    fsn, transformer = RUNGS[name]
-    ours, theirs = b.runs(fsn), [run for run in b.runs(transformer) if diverged_at(run) is None]
+def target(b: Bench, pair: Pair, label: str = "", steady: bool = True) -> TargetLoss:
+    """FSN and transformer, measured on the seeds that are there. ``steady``: an epoch during which something else used
+    the device counts as the run's median epoch."""
+    ours, theirs = b.runs(pair[0]), [run for run in b.runs(pair[1]) if diverged_at(run) is None]
     b.same_setting(ours, theirs)
-    return training.time_to_target(ours, theirs, b.epoch(30), name, steady=steady)
+    return training.time_to_target(ours, theirs, b.epoch(30), label, steady=steady)
+
+
+def rung_target(b: Bench, name: str, steady: bool = True) -> TargetLoss:
+    """One rung of the ladder."""
+    return target(b, RUNGS[name], name, steady)
 
 
 def wall_clock_value(b: Bench, rung: str, column: str = "vs_mean", steady: bool = True) -> float:
@@ -200,16 +204,9 @@ def at_the_crossing(b: Bench, out: Result) -> None:
 CODE_PAIRS: tuple[Pair, ...] = tuple((CODE_FSN.seed(seed), CODE_TRANSFORMER.seed(seed)) for seed in (0, 2))
 
 
-@once()
-def paired(b: Bench, pair: Pair) -> TargetLoss:
-    """One FSN run against one transformer run."""
-    ours, theirs = (b.run(need) for need in pair)
-    b.same_setting([ours], [theirs])
-    return training.time_to_target([ours], [theirs], b.epoch(30), steady=True)
-
-
 def ratio(b: Bench, pair: Pair) -> float:
-    return paired(b, pair).against_mean[0].ratio
+    """The time of one FSN run over that of one transformer."""
+    return target(b, pair).against_mean[0].ratio
 
 
 @item(
@@ -232,7 +229,7 @@ def code_wall_clock(b: Bench, out: Result) -> None:
     row(LONG, "code/seq512")
     title = f"length {b.scale.length(512)}: per-epoch slowdown"
     paper = cite("wall_clock", "code/seq512 per_epoch_slowdown")
-    out.row(title, paper, LONG, lambda *_: paired(b, LONG).slowdown, ".2f", timed=True)
+    out.row(title, paper, LONG, lambda *_: target(b, LONG).slowdown, ".2f", timed=True)
     out.notes += pace_notes(b.used(code_wall_clock.needs))
 
 
@@ -269,11 +266,6 @@ def slowdown(ours: list[Run], theirs: list[Run]) -> float:
     return speed(theirs).mean / speed(ours).mean
 
 
-def share_of_step(full: list[Run], without: list[Run]) -> float:
-    """The harmonic kernel's share of a training step, in percent: 1 − time without it / time with it."""
-    return 100 * (1.0 - speed(full).mean / speed(without).mean)
-
-
 @item("efficiency", "Efficiency", "Appendix B", *tuple(need for _, _, need in TRAINING))
 def efficiency(b: Bench, out: Result) -> None:
     """Training throughput as the mean of per-epoch values, evaluation throughput, memory, the kernel's share."""
@@ -296,7 +288,11 @@ def efficiency(b: Bench, out: Result) -> None:
         row(f"{name}: peak memory, GB", ("memory GB", need.family), need, ".2f", peak, **memory)
     paper = cite(EFFICIENCY, "kernel share of the step, percent")
     title, both = "kernel's share of the training step, percent", [FSN_1M, NO_HARMONICS]
-    out.row(title, paper, both, share_of_step, ".1f", timed=True)
+
+    def share(full: list[Run], without: list[Run]) -> float:
+        return 100 * (1.0 - speed(full).mean / speed(without).mean)
+
+    out.row(title, paper, both, share, ".1f", timed=True)
     used = b.used(efficiency.needs)
     settings = sorted({str(run.environment.get("device")) for run in used})
     out.notes.append(
