@@ -50,7 +50,9 @@ def test_committed_runs_still_load(path: Path) -> None:
     kept = yaml.safe_load(path.read_text())
     config = config_from_dict(kept["model"])
     changed = {name: value for name, value in kept["model"].items() if name.startswith("dropout")}
-    changed |= {name: value for name, value in kept["model"].get("coupling", {}).items() if name == "noise_on"}
+    changed |= {
+        name: value for name, value in kept["model"].get("coupling", {}).items() if name == "noise_on"
+    }
     assert config == preset(kept["preset"], config.vocab_size, **changed)
     assert (
         config_to_dict(config).items() >= {k: v for k, v in kept["model"].items() if k != "coupling"}.items()

@@ -109,19 +109,16 @@ def store_text(results: Path, name: str, text: Text) -> Path:
 
 def stored_text(roots: Iterable[Path], name: str) -> Text | None:
     """The text kept below one of these folders, if there is one."""
-    for path in (Path(root) / TEXTS / f"{name}.npz" for root in roots):
-        if not path.is_file():
-            continue
-        try:
-            with np.load(path, allow_pickle=False) as kept:
-                found = {key: kept[key] for key in kept.files}
-            battery = Battery(*(found[name] for name in ARRAYS), *(int(found[name]) for name in NUMBERS))
-            text = found["sha256"].tobytes().decode("ascii")
-            start = torch.from_numpy(found["start"])
-            return Text(text, int(found["vocab_size"]), battery, float(found["deep_share"]), start)
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
-    return None
+    path = next((path for root in roots if (path := root / TEXTS / f"{name}.npz").is_file()), None)
+    if path is None:
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            battery = Battery(*(kept[name] for name in ARRAYS), *(int(kept[name]) for name in NUMBERS))
+            sha256, start = kept["sha256"].tobytes().decode("ascii"), torch.from_numpy(kept["start"])
+            return Text(sha256, int(kept["vocab_size"]), battery, float(kept["deep_share"]), start)
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
 
 
 def store_measurements(folder: Path, weights: str, found: Mapping[str, Any]) -> None:
@@ -184,8 +181,7 @@ class NotRun(UserError):
 def once(
     of_runs: bool = False,
 ) -> Callable[[Callable[Concatenate[Bench, P], T]], Callable[Concatenate[Bench, P], T]]:
-    """Make what a function of a bench returns only once, and an error only once too. ``of_runs``: it depends on which
-    runs serve."""
+    """Make what a function of a bench returns only once. ``of_runs``: it depends on which runs serve."""
 
     def wrap(make: Callable[Concatenate[Bench, P], T]) -> Callable[Concatenate[Bench, P], T]:
         @functools.wraps(make)
@@ -193,14 +189,8 @@ def once(
             plain = (one.folder if isinstance(one, Run) else one for one in (*args, *named.items()))
             key = (make.__qualname__, *plain, bench.early if of_runs else 0)
             if key not in bench._made:
-                try:
-                    bench._made[key] = (make(bench, *args, **named), None)
-                except UserError as error:
-                    bench._made[key] = (None, error)
-            value, failed = bench._made[key]
-            if failed is not None:
-                raise failed
-            found: T = value
+                bench._made[key] = make(bench, *args, **named)
+            found: T = bench._made[key]
             return found
 
         return made
@@ -422,23 +412,19 @@ class Bench:
     @once()
     def text(self, role: str) -> Text:
         """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
-        return self._stored_text(role) or self._measured_text(role)
-
-    def _stored_text(self, role: str) -> Text | None:
+        scale, length = self.scale, self.scale.length(256)
         kept = stored_text(self.roots, self.corpus_name(role))
-        runs = [run for run in self.found if self.scale.role_of(run.config["corpus"]) == role]
-        if kept is None or any(run.config["corpus"]["sha256"] != kept.sha256 for run in runs):
-            return None
-        asked = (self.scale.length(256), self.scale.depth_stride, self.scale.standard, self.scale.enriched)
-        found, extra = kept.battery, int(kept.battery.enriched.sum())
-        return kept if asked == (found.length, found.stride, len(found.windows) - extra, extra) else None
-
-    def _measured_text(self, role: str) -> Text:
-        corpus, length, stride = self.corpus(role), self.scale.length(256), self.scale.depth_stride
-        labels = copy_depth.label_corpus(corpus, "valid", length, stride, cache=self.cache)
+        texts = (run.config["corpus"] for run in self.found if self._role[run.folder] == role)
+        if kept is not None and all(text["sha256"] == kept.sha256 for text in texts):
+            found, extra = kept.battery, int(kept.battery.enriched.sum())
+            asked = (length, scale.depth_stride, scale.standard, scale.enriched)
+            if asked == (found.length, found.stride, len(found.windows) - extra, extra):
+                return kept
+        corpus = self.corpus(role)
+        labels = copy_depth.label_corpus(corpus, "valid", length, scale.depth_stride, cache=self.cache)
         windows = Windows(corpus.train, 256, 256)
         start = windows.gather(torch.arange(min(START_WINDOWS, len(windows)))).to(torch.uint8)
-        battery = copy_depth.battery(labels, self.scale.standard, self.scale.enriched)
+        battery = copy_depth.battery(labels, scale.standard, scale.enriched)
         return Text(corpus.sha256, corpus.vocab_size, battery, labels.share(24), start)
 
     def battery(self, role: str) -> Battery:
@@ -582,13 +568,18 @@ class Standing:
         return ", ".join(shown)
 
     def jobs(self, runs: Path) -> list[Job]:
-        """What must be trained, as runs of a sweep: those begun in ``runs`` go on there."""
-        found = []
+        """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` go on
+        there."""
+        found, scale = [], self.bench.scale
         for need, begun in [*self.begun, *((need, None) for need in self.missing)]:
-            job = job_of(need, self.bench, runs)
+            corpus, recipe = self.bench.corpus_name(need.role), scale.recipe(need, need.seeds[0])
+            parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
+            parts += [f"length{recipe.length}"] if need.length != 256 else []
+            out = runs / "-".join([*parts, f"seed{recipe.seed}"])
             if begun is not None and runs.resolve() in begun.folder.resolve().parents:
-                job = replace(job, name=begun.folder.name, out=begun.folder)
-            found.append(replace(job, extend=begun is not None))
+                out = begun.folder
+            model, extend = scale.overrides(need), begun is not None
+            found.append(Job(out.name, need.preset, corpus, out, recipe, model, extend=extend))
         return found
 
     def bring(self, runs: Path) -> None:
@@ -596,16 +587,6 @@ class Standing:
         for (_, run), job in zip(self.begun, self.jobs(runs), strict=False):
             if not job.out.exists() and (run.folder / "last").is_dir() and epochs_of(run):
                 shutil.copytree(run.folder, job.out, ignore=shutil.ignore_patterns("lock"))
-
-
-def job_of(need: Need, bench: Bench, runs: Path) -> Job:
-    """The run of a need of one seed as a sweep has it, in a folder named by what it is."""
-    scale, corpus = bench.scale, bench.corpus_name(need.role)
-    recipe = scale.recipe(need, need.seeds[0])
-    parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
-    parts += [f"length{recipe.length}"] if need.length != 256 else []
-    name = "-".join([*parts, f"seed{recipe.seed}"])
-    return Job(name, need.preset, corpus, runs / name, recipe, scale.overrides(need))
 
 
 def sweep_text(jobs: Sequence[Job], about: str, out: Path) -> str:

@@ -150,8 +150,6 @@ def _preset(name: str, vocab_size: int, overrides: tuple[tuple[str, Any], ...]) 
 class Scale:
     """The paper's corpora, models, seeds, epochs and slices as they are. The tests make all of it smaller."""
 
-    name = "paper"
-    note = ""
     corpora: ClassVar[dict[str, tuple[str, ...]]] = {
         "text": ("enwik8",),
         "code": ("codeparrot", "pypi-python"),

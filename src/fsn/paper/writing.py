@@ -107,12 +107,12 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
     return written
 
 
-def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path, scale: str = "paper") -> Path:
+def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "claims.csv"
     columns = ("claim", "where", "the paper says", "about", "verdict", "evidence", "scale")
     rows = [
-        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, scale)
+        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, "paper")
         for c, v in judged
     ]
     table_of(columns, rows).write_csv(path)
@@ -152,19 +152,14 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
     return "\n".join(lines)
 
 
-def verdict_heading(scale: str) -> str:
-    """At another scale than the paper's a verdict tests the machinery and is no result."""
-    return "verdict" if scale == "paper" else "verdict (machinery test)"
-
-
 def claim_words(claim: Claim) -> str:
     """The sentence, and what to know about it."""
     return claim.says + (f" (About {ABOUT_SPEED}.)" if claim.speed else "")
 
 
-def claims_markdown(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper") -> str:
+def claims_markdown(judged: Sequence[tuple[Claim, Verdict]]) -> str:
     """Those with a verdict as a table; those without one folded away below it."""
-    columns = ("where", "the paper says", verdict_heading(scale), "evidence")
+    columns = ("where", "the paper says", "verdict", "evidence")
 
     def table(some: Sequence[tuple[Claim, Verdict]]) -> str:
         lines = [(c.where, claim_words(c), f"**{v.state}**", v.evidence) for c, v in some]
@@ -210,7 +205,6 @@ def top_markdown(report: Report) -> str:
         f"of seeds in the same row (found/asked). Written by `fsn reproduce --all`; do not edit. The same with live "
         f"curves is `{PAGE}`, which that command writes beside this page.",
         "",
-        *([f"**{note}**", ""] if (note := report.bench.scale.note) else []),
         summary(report) + " What has no run is left out, never filled in: see the list of missing runs.",
         "",
         *(f"- {note}" for note in report.bench.notes + rounded_notes(report.bench)),
@@ -236,7 +230,7 @@ def report_markdown(report: Report) -> str:
     """The whole registry as one page of Markdown."""
     items = [item_markdown(item, result, "reproduction") for item, result in report.results]
     claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    claims += [claims_markdown(report.judged, report.bench.scale.name)]
+    claims += [claims_markdown(report.judged)]
     return "\n".join([top_markdown(report), *items, *claims, end_markdown(report)]).rstrip() + "\n"
 
 
@@ -247,7 +241,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
     folder = out / "reproduction"
     for item, result in report.results:
         write_item(item, result, folder)
-    write_claims(report.judged, folder, report.bench.scale.name)
+    write_claims(report.judged, folder)
     markdown, page = out / "reproduction.md", out / PAGE
     write_text_atomic(markdown, report_markdown(report))
     write_text_atomic(page, build_page(report, folder))
