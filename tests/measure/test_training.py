@@ -37,7 +37,8 @@ def test_leads_and_crossings() -> None:
     assert training.epochs_ahead(leader, reference) == 2
     below = made_up_run("fsn", [1.7, 1.6, 1.6, 1.55])
     assert training.epochs_ahead(below, reference) == 4
-    assert training.crossing_epochs([leader, below, reference], 1.61) == [4, 2, None]
+    crossings = [training.first_at(training.valid_bits(run), 1.61) for run in (leader, below, reference)]
+    assert crossings == [4, 2, None]
     assert training.epoch_margins(leader, reference).tolist() == pytest.approx([-0.05, -0.01, 0.01, -0.02])
     assert training.epochs_ahead(made_up_run("late", [1.9, 1.6]), reference) == 0
 

@@ -73,26 +73,22 @@ def check_comparable(runs: Sequence[Run]) -> None:
         raise UserError("There is no run to measure; give at least one run folder.")
     first = runs[0]
     for run in runs[1:]:
-        names = f"{first.name} and {run.name}"
         one, other = first.config.get("corpus") or {}, run.config.get("corpus") or {}
-        if vocabulary_of(first) != vocabulary_of(run) or any(
-            one.get(name) != other.get(name) for name in ("symbols", "tokenizer")
-        ):
-            raise UserError(
-                f"{names} have different vocabularies ({vocabulary_of(first)} and {vocabulary_of(run)} "
-                "symbols), so their losses cannot be compared; compare runs trained on one corpus."
-            )
-        if one.get("sha256") != other.get("sha256"):
-            raise UserError(
-                f"{names} were trained on different corpora ({one.get('name')} and {other.get('name')}, or "
-                "two versions of one); compare runs trained on one corpus."
-            )
+        symbols = [vocabulary_of(r) for r in (first, run)]
         lengths = [(r.config.get("recipe") or {}).get("length") for r in (first, run)]
-        if lengths[0] != lengths[1]:
-            raise UserError(
-                f"{names} use windows of {lengths[0]} and {lengths[1]} tokens, so their losses cannot be "
-                "compared; compare runs of one window length."
-            )
+        if symbols[0] != symbols[1] or any(one.get(x) != other.get(x) for x in ("symbols", "tokenizer")):
+            why = f"have different vocabularies ({symbols[0]} and {symbols[1]} symbols)"
+        elif one.get("sha256") != other.get("sha256"):
+            names = f"{one.get('name')} and {other.get('name')}, or two versions of one"
+            why = f"were trained on different corpora ({names})"
+        elif lengths[0] != lengths[1]:
+            why = f"use windows of {lengths[0]} and {lengths[1]} tokens"
+        else:
+            continue
+        raise UserError(
+            f"{first.name} and {run.name} {why}, so their losses cannot be compared; compare runs trained on one "
+            "corpus in windows of one length."
+        )
 
 
 def check_corpus(run: Run, corpus: Corpus) -> None:

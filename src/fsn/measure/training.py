@@ -9,6 +9,7 @@ matching that transformer. Epoch ends are where a validation loss is known, and 
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -84,11 +85,6 @@ def epochs_ahead(run: Run, reference: Run) -> int:
     """For how many epochs from the first on, without a break, the run's loss is below the reference's."""
     ahead = epoch_margins(run, reference) < 0
     return len(ahead) if ahead.all() else int(np.argmin(ahead))
-
-
-def crossing_epochs(runs: Sequence[Run], bar: float) -> list[int | None]:
-    """The first epoch at which each run is at or below ``bar`` bits, ``None`` where it never is."""
-    return [first_at(valid_bits(run), bar) for run in runs]
 
 
 def first_at(losses: Sequence[float] | Array, target: float) -> int | None:
@@ -269,27 +265,22 @@ def wallclock_table(scales: Sequence[TargetLoss]) -> Table:
 
     A seed that never reaches the target counts as infinite.
     """
-    rows = []
     columns: dict[str, str | tuple[str, str]] = {
         "scale": "Size of the models.",
         "seeds": "Number of runs, and of reference runs.",
         "slowdown": ("Seconds of an epoch over the reference's.", ".2f"),
     }
+    rows: list[dict[str, Any]] = []
     for scale in scales:
-        row: dict[str, Any] = {
-            "scale": scale.label,
-            "seeds": f"{len(scale.curves)} × {len(scale.references)}",
-            "slowdown": scale.slowdown,
-        }
-        for against, found in (("mean", scale.against_mean), ("lowest", scale.against_lowest)):
-            ratios = [crossing.ratio for crossing in found]
-            for end, pick in (("", statistics.median), ("_min", min), ("_max", max)):
-                row[f"vs_{against}{end}"] = pick(ratios)
-        rows.append(row)
-    for against in ("mean", "lowest"):
-        for end, word in (("", "median"), ("_min", "lowest"), ("_max", "highest")):
-            said = f"Time to the {against} reference's final loss over its time, {word} of the runs."
-            columns[f"vs_{against}{end}"] = (said, ".2f")
+        seeds = f"{len(scale.curves)} × {len(scale.references)}"
+        rows.append({"scale": scale.label, "seeds": seeds, "slowdown": scale.slowdown})
+    ends: tuple[tuple[str, str, Callable[..., float]], ...]
+    ends = (("", "median", statistics.median), ("_min", "lowest", min), ("_max", "highest", max))
+    for against, (end, word, pick) in itertools.product(("mean", "lowest"), ends):
+        said = f"Time to the {against} reference's final loss over its time, {word} of the runs."
+        columns[f"vs_{against}{end}"] = (said, ".2f")
+        for row, scale in zip(rows, scales, strict=True):
+            row[f"vs_{against}{end}"] = pick(c.ratio for c in getattr(scale, f"against_{against}"))
     return Table.of(columns, rows, "Wall-clock to the reference's final loss.")
 
 

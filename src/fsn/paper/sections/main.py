@@ -357,8 +357,7 @@ def behind_bar(b: Bench, need: Need) -> Found:
 
 def crossings(b: Bench, need: Need, target: float) -> list[float]:
     """The epochs at which the seeds reach a loss, infinite where they never do."""
-    found = training.crossing_epochs(b.runs(need), target)
-    return [math.inf if epoch is None else epoch for epoch in found]
+    return [training.first_at(valid_bits(run), target) or math.inf for run in b.runs(need)]
 
 
 def leads(b: Bench, pair: Pair, epochs: int) -> Found:
