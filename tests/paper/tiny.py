@@ -79,9 +79,6 @@ class TinyScale(Scale):
                 return role
         return None
 
-    def at_hand(self, name: str, cache: Path | None) -> bool:
-        return True
-
     @functools.lru_cache(maxsize=8)  # noqa: B019 (there is one object of this class)
     def load(self, name: str, cache: Path | None) -> Corpus:
         whole = data.load("python-stdlib", cache)
@@ -100,7 +97,7 @@ TINY = TinyScale()
 
 
 def tiny_bench(runs: Path, cache: Path | None = None) -> Bench:
-    bench = Bench.open([runs], TINY, device="cpu", cache=cache)
+    bench = Bench.open([runs], TINY, device="cpu", cache=cache, fetch=True)
     bench.notes.append(
         "A test of the machinery: tiny models, a few dozen steps, the Python library as text. "
         "Its values and verdicts say nothing about the paper."

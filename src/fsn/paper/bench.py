@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..data import Corpus, Windows
+from ..data.cache import cache_folder
 from ..errors import UserError
 from ..io import atomic_file, write_text_atomic
 from ..measure import copy_depth, coupling, losses
-from ..measure.bootstrap import SeedSummary, seed_summary
 from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
@@ -42,21 +42,7 @@ from ..measure.training import best_epoch
 from ..train import Run, load_run
 from ..train.sweep import Job
 from ..train.world import choose_device
-from .needs import (
-    CODE_FSN,
-    CODE_NO_PHASES,
-    CODE_TRANSFORMER,
-    FSN_CONVERGED,
-    KURAMOTO,
-    NO_PHASES,
-    PAPER,
-    REFERENCE,
-    SAME_RECIPE,
-    Need,
-    Scale,
-    epochs_of,
-    setting_of,
-)
+from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
 
 ROOTS = (Path("runs"), Path("results"))
 """Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
@@ -66,18 +52,9 @@ Measured = TypeVar("Measured", Table, Looks, DepthProfile)
 TEXTS, MEASURED = "texts", "measured.json"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
 """What is kept of a battery; the paper's texts have no documents to keep apart."""
-FAMILIES: dict[str, dict[str, Need]] = {
-    "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
-    "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
-}
-"""The models of the copy-depth tables."""
-REFERENCES: dict[str, Need] = {"text": REFERENCE.best, "code": CODE_TRANSFORMER.best}
-"""What they are measured against: on text one converged transformer, on code the mean of three."""
 BIN_NAMES = [bin_name(edges) for edges in BINS]
-DEEP_BINS = [bin_name(edges) for edges in BINS if edges[0] >= 4]
 START_WINDOWS = 16
 """Windows of the training text that are kept beside the runs."""
-SHALLOW_BINS = [name for name in BIN_NAMES if name not in DEEP_BINS]
 
 
 @dataclass(frozen=True)
@@ -405,7 +382,7 @@ class Bench:
     def corpus(self, role: str) -> Corpus:
         """The text of a role. It is fetched only if that was allowed."""
         name = self.corpus_name(role)
-        if not self.fetch and not self.scale.at_hand(name, self.cache):
+        if not self.fetch and not any(cache_folder(self.cache).glob(f"{name}*")):
             raise NotRun(f"the text {name} is not here; --fetch gets it")
         return self.scale.load(name, self.cache)
 
@@ -470,45 +447,12 @@ class Bench:
 
     # -- copy depth ----------------------------------------------------------------------------------------
 
-    @once(of_runs=True)
-    def reference(self, role: str) -> NDArray[np.float64]:
-        """Loss of every target under the reference: one run, or the mean of several."""
-        runs = self.runs(REFERENCES[role])
-        return np.asarray(np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0))
-
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
         """Margins by bin, one row per run and bin, against the losses ``base`` of every target."""
         losses = {name: self.losses(run, role) for name, run in runs.items()}
         return copy_depth.margin_table(
             losses, base, self.battery(role), resamples=self.scale.cluster_resamples
         )
-
-    def seed_names(self, role: str, family: str) -> dict[str, Run]:
-        """A family's runs by their names in the margins table: ``"FSN, s0"``."""
-        return {f"{family}, s{seed}": run for seed, run in self.by_seed(FAMILIES[role][family]).items()}
-
-    @once(of_runs=True)
-    def margins(self, role: str) -> Table:
-        """Margins against the reference, one row per run and bin, of every family that has runs."""
-        runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
-        return self.against(role, runs, self.reference(role))
-
-    def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
-        """The row of one run and bin."""
-        return cell(self.margins(role), run, name)
-
-    def seed_margins(self, role: str, family: str, name: str) -> SeedSummary:
-        """Mean, deviation and extremes over seeds of the margin on one bin."""
-        self.runs(FAMILIES[role][family])
-        seeds = self.seed_names(role, family)
-        return seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
-
-    @once(of_runs=True)
-    def curve(self, family: str) -> Table:
-        """Seed-mean margin of a family at every exact depth of the text."""
-        seeds = [self.losses(run, "text") for run in self.runs(FAMILIES["text"][family])]
-        reference, battery = self.reference("text"), self.battery("text")
-        return copy_depth.depth_curve(seeds, reference, battery, self.scale.position_resamples)
 
 
 Kind = type[Table] | type[Looks] | type[DepthProfile]

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from .. import data
 from ..data import Corpus, enwik8
-from ..data.cache import cache_folder
 from ..measure.metrics import finished_epochs
 from ..models import Config, preset
 from ..train import Recipe, Run
@@ -186,10 +185,6 @@ class Scale:
         if corpus.get("sha256") == enwik8.SHA256:
             return "text"
         return next((role for role, names in self.corpora.items() if corpus.get("name") in names), None)
-
-    def at_hand(self, name: str, cache: Path | None) -> bool:
-        """Whether a corpus can be read without fetching it."""
-        return any(cache_folder(cache).glob(f"{name}*"))
 
     def load(self, name: str, cache: Path | None) -> Corpus:
         return data.load(name, cache)

@@ -8,12 +8,14 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...measure import copy_depth, training
+from ...measure.bootstrap import SeedSummary, seed_summary
 from ...measure.copy_depth import EARLY_BINS, bin_name
 from ...measure.tables import Table
 from ...train import Run
-from ..bench import BIN_NAMES, DEEP_BINS, FAMILIES, REFERENCES, SHALLOW_BINS, Bench, NotRun, cell, once
+from ..bench import BIN_NAMES, Bench, NotRun, cell, once
 from ..needs import (
     CODE_FSN,
     CODE_NO_PHASES,
@@ -48,6 +50,14 @@ SECTION = {"text": "copy_depth", "code": "copy_depth_code"}
 NAMES = {"text": "enwik8", "code": "code"}
 PEAK, LAST = "16–23", "24–32"
 OTHERS = [name for name in BIN_NAMES if name != PEAK]
+SHALLOW_BINS, DEEP_BINS = BIN_NAMES[:2], BIN_NAMES[2:]
+FAMILIES: dict[str, dict[str, Need]] = {
+    "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
+    "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
+}
+"""The models of the copy-depth tables."""
+REFERENCES: dict[str, Need] = {"text": REFERENCE.best, "code": CODE_TRANSFORMER.best}
+"""What they are measured against: on text one converged transformer, on code the mean of three."""
 
 
 def plain(name: str) -> str:
@@ -69,6 +79,46 @@ def margin_of(found: Mapping[str, float], more: str) -> tuple[float, str]:
 def cite_margin(role: str, label: str, name: str) -> Cited:
     """The paper's margin of one row and bin."""
     return cite(SECTION[role], "margins", label, plain(name), "margin")
+
+
+# -- margins -----------------------------------------------------------------------------------------------
+
+
+@once(of_runs=True)
+def reference(b: Bench, role: str) -> NDArray[np.float64]:
+    """Loss of every target under the reference: one run, or the mean of several."""
+    losses = [b.losses(run, role).astype(np.float64) for run in b.runs(REFERENCES[role])]
+    return np.asarray(np.mean(losses, axis=0))
+
+
+def seed_names(b: Bench, role: str, family: str) -> dict[str, Run]:
+    """A family's runs by their names in the margins table: ``"FSN, s0"``."""
+    return {f"{family}, s{seed}": run for seed, run in b.by_seed(FAMILIES[role][family]).items()}
+
+
+@once(of_runs=True)
+def margins(b: Bench, role: str) -> Table:
+    """Margins against the reference, one row per run and bin, of every family that has runs."""
+    runs = {k: v for family in FAMILIES[role] for k, v in seed_names(b, role, family).items()}
+    return b.against(role, runs, reference(b, role))
+
+
+def cell_of(b: Bench, role: str, run: str, name: str) -> Mapping[str, float]:
+    """The row of one run and bin."""
+    return cell(margins(b, role), run, name)
+
+
+def seed_margins(b: Bench, family: str, name: str) -> SeedSummary:
+    """Mean, deviation and extremes over seeds of the margin on one bin of the text."""
+    b.runs(FAMILIES["text"][family])
+    return seed_summary([cell_of(b, "text", run, name)["margin"] for run in seed_names(b, "text", family)])
+
+
+@once(of_runs=True)
+def curve(b: Bench, family: str) -> Table:
+    """Seed-mean margin of a family at every exact depth of the text."""
+    seeds = [b.losses(run, "text") for run in b.runs(FAMILIES["text"][family])]
+    return copy_depth.depth_curve(seeds, reference(b, "text"), b.battery("text"), b.scale.position_resamples)
 
 
 # -- Tables 4 and 5 ----------------------------------------------------------------------------------------
@@ -96,7 +146,7 @@ def seed_row(b: Bench, out: Result, role: str, family: str, need: Need, seed: in
     said, pair = f"paper {interval(*ends)}", [need.seed(seed), REFERENCES[role]]
 
     def margin(*_: list[Run]) -> Measurement:
-        return margin_of(b.cell(role, label, name), said)
+        return margin_of(cell_of(b, role, label, name), said)
 
     out.row(f"{label}, depth {name}", cite_margin(role, label, name), pair, margin, "+.4f")
 
@@ -108,7 +158,7 @@ def mean_row(b: Bench, out: Result, family: str, need: Need, words: str, name: s
         paper, form = cite("copy_depth", "ranges over seeds", family, plain(name)), ".4f"
 
     def over_seeds(*_: list[Run]) -> float:
-        return float(getattr(b.seed_margins("text", family, name), words))
+        return float(getattr(seed_margins(b, family, name), words))
 
     out.row(f"{family}, {words}, depth {name}", paper, [need, REFERENCE], over_seeds, form)
 
@@ -120,7 +170,7 @@ def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
     remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
 
     def loss(*_: list[Run]) -> float:
-        return b.cell(role, "FSN, s0", name)[column]
+        return cell_of(b, role, "FSN, s0", name)[column]
 
     title, paper = f"{key}, depth {name}: bits per target", cite(*place, str((PEAK, LAST).index(name)))
     out.row(title, paper, pair, loss, remark=remark, level=role)
@@ -154,7 +204,7 @@ def depth_table(b: Bench, out: Result, role: str) -> None:
     if role == "code":
         out.notes.append(f"Code is {b.corpus_said('code')}.")
     with contextlib.suppress(NotRun):
-        found = b.margins(role)
+        found = margins(b, role)
         runs = dict.fromkeys(found.column("run"))
         lines = [{"run": r, **{name: cell(found, r, name)["margin"] for name in BIN_NAMES}} for r in runs]
         matrix = Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f"))
@@ -187,7 +237,7 @@ def bars(b: Bench, out: Result) -> None:
 
     def row(family: str, name: str) -> None:
         def margin(*_: list[Run]) -> Measurement:
-            found = b.seed_margins("text", family, name)
+            found = seed_margins(b, family, name)
             return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
         paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
@@ -195,10 +245,10 @@ def bars(b: Bench, out: Result) -> None:
 
     for one in itertools.product(DRAWN, BIN_NAMES):
         row(*one)
-    found = {family: list(b.seed_names("text", family)) for family in DRAWN}
+    found = {family: list(seed_names(b, "text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
     if any(row.ours is not None for row in out.rows):
-        table = copy_depth.seed_mean_table(b.margins("text"), found)
+        table = copy_depth.seed_mean_table(margins(b, "text"), found)
         caption = (
             "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
             "from the lowest to the highest seed. Below zero the model is ahead."
@@ -212,7 +262,7 @@ def exact_depths(b: Bench, out: Result) -> None:
 
     def row(depth: int) -> None:
         def spike(*_: list[Run]) -> Measurement:
-            found = b.curve("Base layer").rows[depth]
+            found = curve(b, "Base layer").rows[depth]
             return found["margin"], f"{found['tokens']:,} targets"
 
         paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
@@ -221,7 +271,7 @@ def exact_depths(b: Bench, out: Result) -> None:
     for depth in SPIKES:
         row(depth)
     try:
-        curves = {family: b.curve(family) for family in DRAWN}
+        curves = {family: curve(b, family) for family in DRAWN}
     except NotRun:
         return
     out.tables += [(f"{family}, every depth", curve) for family, curve in curves.items()]
@@ -238,8 +288,8 @@ SPIKES = (17, 19, 22)
 @once()
 def distances(b: Bench) -> Table:
     seeds = [b.losses(run, "text") for run in b.runs(FSN_CONVERGED.best)]
-    reference, battery = b.reference("text"), b.battery("text")
-    return copy_depth.depth_distance_table(seeds, reference, battery, b.scale.cluster_resamples)
+    base, battery = reference(b, "text"), b.battery("text")
+    return copy_depth.depth_distance_table(seeds, base, battery, b.scale.cluster_resamples)
 
 
 @item(
@@ -283,7 +333,7 @@ def early_table(b: Bench, slices: str) -> Table:
     """Margins of the lean checkpoint in the earlier binning (0 and 1–3 in place of 0–1 and 2–3)."""
     losses, battery = {"lean": b.losses(b.run(LEAN.best), "text")}, b.battery("text")
     resamples = b.scale.cluster_resamples
-    return copy_depth.margin_table(losses, b.reference("text"), battery, EARLY_BINS, slices, resamples)
+    return copy_depth.margin_table(losses, reference(b, "text"), battery, EARLY_BINS, slices, resamples)
 
 
 def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]:
@@ -325,8 +375,8 @@ def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[C
     """Every seed and bin with targets."""
     b.runs(FAMILIES[role][family])
     found = []
-    for run, name in itertools.product(b.seed_names(role, family), names):
-        one = b.cell(role, run, name)
+    for run, name in itertools.product(seed_names(b, role, family), names):
+        one = cell_of(b, role, run, name)
         if math.isfinite(one["margin"]):
             found.append((run, name, one["margin"], max(one["high"], one["block_high"]) < 0))
     return found
@@ -334,10 +384,10 @@ def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[C
 
 def means(b: Bench, family: str, names: list[str]) -> list[float]:
     """Seed-mean margins on some bins of the text."""
-    return [b.seed_margins("text", family, name).mean for name in names]
+    return [seed_margins(b, family, name).mean for name in names]
 
 
-def seed_margins(b: Bench, family: str, name: str) -> list[float]:
+def rising(b: Bench, family: str, name: str) -> list[float]:
     """The margins of three seeds on a bin of the text, rising."""
     found = sorted(margin for *_, margin, _ in cells(b, family, [name]))
     if len(found) < 3:
@@ -348,7 +398,7 @@ def seed_margins(b: Bench, family: str, name: str) -> list[float]:
 def spans(b: Bench, family: str, names: Iterable[str]) -> list[float]:
     """Ranges over all seeds of the margins on some bins of the text."""
     b.every(FAMILIES["text"][family])
-    return [b.seed_margins("text", family, name).range for name in names]
+    return [seed_margins(b, family, name).range for name in names]
 
 
 def clear_of_zero(found: list[Cell]) -> Found:
@@ -374,14 +424,14 @@ def base_peaks(b: Bench) -> Found:
 
 
 def base_spikes(b: Bench) -> Found:
-    margin = b.curve("Base layer").column("margin")
+    margin = curve(b, "Base layer").column("margin")
     spikes = [d for d in SPIKES if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
     shown = ", ".join(f"depth {d} {signed(margin[d], 2)}" for d in SPIKES)
     return len(spikes) == 3, f"{shown}; above their neighbours: {spikes or 'none'}"
 
 
 def base_largest(b: Bench) -> Found:
-    margin = b.curve("Base layer").column("margin")
+    margin = curve(b, "Base layer").column("margin")
     top = int(np.nanargmax(margin))
     return top == 17, f"largest {signed(margin[top], 2)} at depth {top}"
 
@@ -407,14 +457,14 @@ def no_phases_track(b: Bench) -> Found:
 
 
 def curve_below_zero(b: Bench) -> Found:
-    deep = [row for row in b.curve("FSN").rows if row["depth"] >= 4 and row["tokens"]]
+    deep = [row for row in curve(b, "FSN").rows if row["depth"] >= 4 and row["tokens"]]
     above = [row["depth"] for row in deep if row["margin"] >= 0]
     where = f": {', '.join(map(str, above))}" if above else ""
     return set(above) <= {19, 22}, f"{len(above)} depths at or above zero{where}"
 
 
 def far_below_base(b: Bench) -> Found:
-    base, fsn = (b.curve(family).column("margin") for family in DRAWN)
+    base, fsn = (curve(b, family).column("margin") for family in DRAWN)
     fine = all(fsn[d] < 0.5 * base[d] for d in (19, 22) if math.isfinite(base[d]))
     return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
 
@@ -429,10 +479,10 @@ def early_margins(b: Bench, names: Iterable[str], *slices: str) -> list[float]:
 
 def code_seeds(b: Bench) -> tuple[list[str], list[str]]:
     """The FSN's code seeds that trained well, and those that ended on a plateau or diverged."""
-    losses = {name: final(run, b) for name, run in b.seed_names("code", "FSN").items()}
+    losses = {name: final(run, b) for name, run in seed_names(b, "code", "FSN").items()}
     best = min((loss for loss in losses.values() if math.isfinite(loss)), default=math.nan)
     well = [name for name, loss in losses.items() if loss <= best + 0.1]
-    b.margins("code")
+    margins(b, "code")
     return well, [name for name in losses if name not in well]
 
 
@@ -471,7 +521,7 @@ def commoner_on_code(b: Bench) -> Found:
 
 def run_margins(b: Bench, role: str, names: Iterable[str], run: str = "FSN, s0") -> list[float]:
     """The margins of one run, the FSN's first seed unless another is named."""
-    return [b.cell(role, run, name)["margin"] for name in names]
+    return [cell_of(b, role, run, name)["margin"] for name in names]
 
 
 BASE, TEXT = (REFERENCE, KURAMOTO), (REFERENCE, FSN_CONVERGED)
@@ -501,7 +551,7 @@ CLAIMS = (
           "The base layer's largest margin at any exact depth is at depth seventeen.", BASE, base_largest, early=30),
     Claim("base-near-zero-between", "Appendix C",
           "At the nearby depths 21, 24 and 31 the base layer's margins are near zero (here: within 0.1).",
-          BASE, lambda b: listing([b.curve("Base layer").column("margin")[d] for d in (21, 24, 31)],
+          BASE, lambda b: listing([curve(b, "Base layer").column("margin")[d] for d in (21, 24, 31)],
                                   lambda m: np.nanmax(np.abs(m)) < 0.1, "+.3f"), early=30),
     Claim("fsn-ahead-on-deep-bins", "Sections 1 and 4.3",
           "Every FSN seed is ahead on every bin of depth four and beyond, and every interval excludes zero.",
@@ -519,7 +569,7 @@ CLAIMS = (
     Claim("one-fsn-seed-markedly-ahead", "Section 4.3",
           "On the sixteen-to-twenty-three bin one FSN seed is markedly further ahead than the other two, though every "
           "seed is ahead.", TEXT,
-          lambda b: listing(seed_margins(b, "FSN", PEAK), lambda m: m[2] < 0 and m[1] - m[0] > 2 * (m[2] - m[1]),
+          lambda b: listing(rising(b, "FSN", PEAK), lambda m: m[2] < 0 and m[1] - m[0] > 2 * (m[2] - m[1]),
                             signed), early=30),
     Claim("widest-spread-at-16-23", "Appendix C",
           "In every family the widest seed spread falls on the sixteen-to-twenty-three bin.",
@@ -557,7 +607,7 @@ CLAIMS = (
           CODE, lambda b: grows_with_depth(b, code_seeds(b)[0]), every=True),
     Claim("no-phase-code-grows-with-depth", "Appendix C",
           "On the no-phase code seed too the advantage grows with depth over the four bins from four on.",
-          (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, b.seed_names("code", "No phases"))),
+          (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, seed_names(b, "code", "No phases"))),
     Claim("code-deep-bins-clear", "Section 4.2",
           "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
           CODE, lambda b: clear_of_zero([c for c in cells(b, "FSN", [PEAK, LAST], "code") if c[0] in code_seeds(b)[0]]),
@@ -579,6 +629,6 @@ CLAIMS = (
     Claim("code-copies-less-surprising", "Appendix C",
           "On the two deepest bins absolute losses on code are below those on text for both architectures.",
           BOTH, lambda b: listing(
-              [b.cell("code", "FSN, s0", name)[column] - b.cell("text", "FSN, s0", name)[column]
+              [cell_of(b, "code", "FSN, s0", name)[column] - cell_of(b, "text", "FSN, s0", name)[column]
                for name in (PEAK, LAST) for column in ("loss", "reference")], lambda less: max(less) < 0, signed)),
 )
