@@ -335,53 +335,30 @@ def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
 # -- failed runs: plateaus, divergence, losses worse than guessing --------------------------------------------
 
 
-def divergence(run: Run) -> Trouble | None:
-    """A loss that is not finite, or above log₂ V bits, where blind guessing does better."""
-    vocabulary, epoch = vocabulary_of(run), diverged_at(run)
-    if epoch is not None:
-        return "divergence", f"not finite in epoch {epoch}"
-    guessing = math.log2(vocabulary) if vocabulary and vocabulary > 1 else math.inf
-    for row in run.epochs:
-        loss = epoch_value(row, "valid_bits")
-        if loss > guessing:
-            said = f"{loss:.2f} bits at epoch {row['epoch']}, above the {guessing:.2f} of guessing among {vocabulary}"
-            return "worse than guessing", f"{said} symbols"
-    return None
+def check_runs(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """All that is wrong with each run (``plateau``, ``divergence``, ``worse than guessing``), and where it shows.
 
-
-Trouble = tuple[str, str]
-"""``"plateau"``, ``"divergence"`` or ``"worse than guessing"``, and where it shows."""
-
-
-def check_runs(runs: Sequence[Run]) -> dict[str, list[Trouble]]:
-    """All that is wrong with each of the runs. Siblings are runs that differ in nothing but the seed.
-
-    A plateau is a first epoch far above the best sibling's: not above their mean, so that one failed seed
-    cannot hide another.
+    A plateau is a first epoch far above the best sibling's, that is, of a run that differs in nothing but the seed:
+    not above their mean, so that one failed seed cannot hide another. Guessing blindly costs log₂ V bits.
     """
-    families: list[list[Run]] = []
+    found: dict[str, dict[str, str]] = {run.name: {} for run in runs}
     for run in runs:
-        home = next((f for f in families if same_but_seed(f[0].config, run.config)), None)
-        if home is None:
-            families.append([run])
-        else:
-            home.append(run)
-    found: dict[str, list[Trouble]] = {run.name: [] for run in runs}
-    for family in families:
-        first = {run.name: valid_bits(run)[0] for run in family if valid_bits(run)}
+        family = [other for other in runs if same_but_seed(other.config, run.config)]
+        first = {other.name: valid_bits(other)[0] for other in family if valid_bits(other)}
         first = {name: loss for name, loss in first.items() if math.isfinite(loss)}
-        for name in trailing(first):
-            best = f"{min(first.values()):.4f}"
-            said = f"{first[name]:.4f} bits after the first epoch where its best sibling has {best}"
-            found[name].append(("plateau", said))
-    for run in runs:
-        lost = divergence(run)
-        found[run.name] += [lost] if lost else []
+        if run.name in trailing(first):
+            best = f"where its best sibling has {min(first.values()):.4f}"
+            found[run.name]["plateau"] = f"{first[run.name]:.4f} bits after the first epoch {best}"
+        vocabulary, lost = vocabulary_of(run), diverged_at(run)
+        guessing = math.log2(vocabulary) if vocabulary and vocabulary > 1 else math.inf
+        losses = {row["epoch"]: epoch_value(row, "valid_bits") for row in run.epochs}
+        worse = next((epoch for epoch, loss in losses.items() if loss > guessing), None)
+        if lost is not None:
+            found[run.name]["divergence"] = f"not finite in epoch {lost}"
+        elif worse is not None:
+            said = f"{losses[worse]:.2f} bits at epoch {worse}, above the {guessing:.2f} of guessing"
+            found[run.name]["worse than guessing"] = f"{said} among {vocabulary} symbols"
     return found
-
-
-def state_of(troubles: Sequence[Trouble]) -> str:
-    return ", ".join(kind for kind, _ in troubles) or "healthy"
 
 
 def health_table(runs: Sequence[Run]) -> Table:
@@ -389,9 +366,9 @@ def health_table(runs: Sequence[Run]) -> Table:
     troubles = check_runs(runs)
     rows = []
     for run in runs:
-        detail = "; ".join(said for _, said in troubles[run.name]) or None
-        state = {"state": state_of(troubles[run.name]), "detail": detail}
-        rows.append({"run": run.name, "epochs": len(finished_epochs(run)), **state})
+        state, detail = ", ".join(troubles[run.name]) or "healthy", "; ".join(troubles[run.name].values())
+        epochs = len(finished_epochs(run))
+        rows.append({"run": run.name, "epochs": epochs, "state": state, "detail": detail or None})
     columns = {
         "run": "The run.",
         "epochs": "Number of epochs that ran to their end.",
@@ -543,8 +520,8 @@ def inspect(subject: Subject) -> Finding:
             f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character, and trains "
             f"{found['train_tokens_per_s']:,.0f} tokens a second."
         )
-        told += [f"{name}: {kind}, {said}." for kind, said in troubles]
-        state = {"best_epoch": best, "best_bits": bits, "state": state_of(troubles)}
+        told += [f"{name}: {kind}, {said}." for kind, said in troubles.items()]
+        state = {"best_epoch": best, "best_bits": bits, "state": ", ".join(troubles) or "healthy"}
         rows.append({"run": name, **state, **found})
     columns = {
         "run": "The run.",

@@ -108,19 +108,13 @@ def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
     """What was measured on a run's best weights, if it was kept and belongs to them."""
     try:
         kept = json.loads((run.folder / MEASURED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(kept, dict) or weights_hash(run.folder) not in (None, kept.get("weights")):
-        return None
-    data = kept.get(name)
-    if not isinstance(data, dict):
-        return None
-    try:
-        fields = {key: value for key, value in data.items() if key in kind.__dataclass_fields__}
+        if weights_hash(run.folder) not in (None, kept["weights"]):
+            return None
+        fields = {key: value for key, value in kept[name].items() if key in kind.__dataclass_fields__}
         if kind is Looks:
             fields |= {"offsets": tuple(fields["offsets"]), "weights": np.array(fields["weights"])}
         return kind(**fields)
-    except (KeyError, TypeError, ValueError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

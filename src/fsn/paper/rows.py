@@ -148,12 +148,12 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 def data_table(rows: Sequence[Row]) -> Table:
     """At full precision, for CSV."""
-    papers = [(None, None) if row.paper is None else (row.paper.value, row.paper.spread) for row in rows]
-    ours = [(row.ours, row.spread, row.difference, row.seeds, row.state, row.remark) for row in rows]
-    heads = [(row.group, row.quantity) for row in rows]
-    return table_of(
-        COLUMNS, [head + paper + rest for head, paper, rest in zip(heads, papers, ours, strict=True)]
-    )
+    lines = []
+    for row in rows:
+        paper = (None, None) if row.paper is None else (row.paper.value, row.paper.spread)
+        ours = (row.ours, row.spread, row.difference, row.seeds, row.state, row.remark)
+        lines.append((row.group, row.quantity, *paper, *ours))
+    return table_of(COLUMNS, lines)
 
 
 def joined(*parts: str) -> str:

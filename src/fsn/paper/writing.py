@@ -46,12 +46,7 @@ from .rows import (
 from .sections import CLAIMS, ITEMS, needs_of
 from .sections.beyond import found_runs, papers_values
 
-WORDS = {
-    "measured": "measured",
-    "computed": "computed, needs no run",
-    "partly": "partly measured",
-    "missing": "missing",
-}
+WORDS = {"computed": "computed, needs no run", "partly": "partly measured"}
 
 
 @dataclass(frozen=True)
@@ -135,7 +130,12 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
 
     Only what is known is shown; the rest is counted, and stands in the CSV file.
     """
-    lines = [f"## {item.title}", "", f"*{item.where}. {WORDS[result.state].capitalize()}.* {item.about}", ""]
+    lines = [
+        f"## {item.title}",
+        "",
+        f"*{item.where}. {WORDS.get(result.state, result.state).capitalize()}.* {item.about}",
+        "",
+    ]
     for group, rows in groups(result.rows):
         known = [row for row in rows if row.state != MISSING]
         if known:
@@ -226,14 +226,6 @@ def end_markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def report_markdown(report: Report) -> str:
-    """The whole registry as one page of Markdown."""
-    items = [item_markdown(item, result, "reproduction") for item, result in report.results]
-    claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    claims += [claims_markdown(report.judged)]
-    return "\n".join([top_markdown(report), *items, *claims, end_markdown(report)]).rstrip() + "\n"
-
-
 def write_report(report: Report, out: Path) -> list[Path]:
     """``reproduction.md``, ``reproduction.html`` and the folder ``reproduction/`` with CSV and figures."""
     from .page import build_page
@@ -243,7 +235,10 @@ def write_report(report: Report, out: Path) -> list[Path]:
         write_item(item, result, folder)
     write_claims(report.judged, folder)
     markdown, page = out / "reproduction.md", out / PAGE
-    write_text_atomic(markdown, report_markdown(report))
+    items = [item_markdown(item, result, "reproduction") for item, result in report.results]
+    claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
+    parts = [top_markdown(report), *items, *claims, claims_markdown(report.judged), end_markdown(report)]
+    write_text_atomic(markdown, "\n".join(parts).rstrip() + "\n")
     write_text_atomic(page, build_page(report, folder))
     return [markdown, page]
 

@@ -156,7 +156,7 @@ def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
     return found
 
 
-def matched(b: Bench) -> tuple[int, Run, dict[str, Run]] | None:
+def matched(b: Bench) -> tuple[int, Run, dict[str, Run]]:
     """The last epoch of which a transformer and another model both have weights, and the runs that do.
 
     Beside them any model whose weights are earlier by a tenth at most: that can only be to its disadvantage.
@@ -165,7 +165,7 @@ def matched(b: Bench) -> tuple[int, Run, dict[str, Run]] | None:
     others = {name: by_best_epoch(b, need) for name, need in MATCHED.items()}
     common = [e for e in references if any(e in runs for runs in others.values())]
     if not common:
-        return None
+        raise NotRun("no transformer and FSN of seed 0 with weights of the same epoch")
     epoch = max(common)
     models: dict[str, Run] = {}
     for name, runs in others.items():
@@ -179,10 +179,7 @@ def matched(b: Bench) -> tuple[int, Run, dict[str, Run]] | None:
 def depth_so_far(b: Bench, out: Result) -> None:
     """The copy-depth margins of seed 0 against the transformer's weights of the same epoch, whatever that is."""
     try:
-        found = matched(b)
-        if found is None:
-            raise NotRun("no transformer and FSN of seed 0 with weights of the same epoch")
-        epoch, reference, models = found
+        epoch, reference, models = matched(b)
         margins = b.against("text", models, b.losses(reference, "text"))
     except NotRun as reason:
         out.rows.append(Row("margins at matched epochs", None, None, state=MISSING, remark=str(reason)))
