@@ -8,10 +8,8 @@ results/RUN/measured.json   what was measured on a run's best weights: gates, st
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
-import math
 import os
 import shutil
 from collections import Counter
@@ -39,6 +37,7 @@ from ..measure.metrics import check_comparable, check_metrics, diverged_at
 from ..measure.states import DepthProfile
 from ..measure.tables import Table
 from ..measure.training import best_epoch
+from ..report.html import plain
 from ..train import Run, load_run
 from ..train.sweep import Job
 from ..train.world import choose_device
@@ -100,8 +99,8 @@ def stored_text(roots: Iterable[Path], name: str) -> Text | None:
 
 def store_measurements(folder: Path, weights: str, found: Mapping[str, Any]) -> None:
     """Write ``measured.json`` into a run folder: tables, looks and depth profiles of these weights, by name."""
-    plain = {name: _plain(one) for name, one in found.items()}
-    write_text_atomic(folder / MEASURED, json.dumps({"weights": weights, **plain}, indent=1) + "\n")
+    kept = plain({"weights": weights, **found})
+    write_text_atomic(folder / MEASURED, json.dumps(kept, indent=1) + "\n")
 
 
 def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
@@ -116,19 +115,6 @@ def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
         return kind(**fields)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses, arrays and numbers as JSON has them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 # -- the bench --------------------------------------------------------------------------------------------
@@ -493,7 +479,7 @@ class Standing:
             shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
             groups.setdefault((shown, have), []).extend(need.seeds)
         return "; ".join(
-            need.words(self.bench.corpus_name(need.role), scale.length(need.length), seeds) + have
+            need.seed(*seeds).words(self.bench.corpus_name(need.role), scale.length(need.length)) + have
             for (need, have), seeds in groups.items()
         )
 

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -66,10 +66,9 @@ class Need:
         changed = ", ".join(f"{name}={value}" for name, value in self.overrides)
         return self.preset + (f" ({changed})" if changed else "")
 
-    def words(self, corpus: str, length: int, seeds: Sequence[int] | None = None) -> str:
+    def words(self, corpus: str, length: int) -> str:
         """The runs in words, for lists of what is missing."""
-        chosen = self.seeds if seeds is None else seeds
-        which = f"seed {chosen[0]}" if len(chosen) == 1 else "seeds " + ", ".join(map(str, chosen))
+        which = f"seed{'s' if len(self.seeds) != 1 else ''} {', '.join(map(str, self.seeds))}"
         long = f", windows of {length}" if self.length != 256 else ""
         return (
             f"{self.model} on {corpus}, {which}, {self.epochs} epoch{'s' if self.epochs != 1 else ''}{long}"

@@ -215,10 +215,6 @@ def noise_differentiates(b: Bench) -> Found:
     return zero < 0.5 * noisy and noisy > start, evidence
 
 
-def rises(series: np.ndarray) -> bool:
-    return bool(series[-1] > series[0])
-
-
 FSN_ELEVEN = FSN.seed(0).after(11)
 
 # fmt: off
@@ -275,7 +271,8 @@ CLAIMS = (
     Claim("transformer-states-cluster", "Section 1",
           "Through depth attention drives token states toward consensus: the transformer's mean cosine rises.",
           (REFERENCE,),
-          lambda b: by_layer(through_depth(b, "transformer", "cosine"), rises, "mean cosine by depth {}"), early=30),
+          lambda b: by_layer(through_depth(b, "transformer", "cosine"), lambda x: x[-1] > x[0],
+                             "mean cosine by depth {}"), early=30),
     Claim("transformer-states-lose-rank", "Section 1",
           "Token states lose rank through depth: the transformer's effective rank falls.",
           (REFERENCE,),
@@ -284,8 +281,8 @@ CLAIMS = (
     Claim("kuramoto-synchronizes", "Sections 1 and 3.1",
           "Pure attraction synchronizes: the order parameter over tokens rises through the base layer's depth.",
           (STATES["Kuramoto"],),
-          lambda b: by_layer(through_depth(b, "Kuramoto", "token_order"), rises, "order parameter by depth {}"),
-          early=30),
+          lambda b: by_layer(through_depth(b, "Kuramoto", "token_order"), lambda x: x[-1] > x[0],
+                             "order parameter by depth {}"), early=30),
     Claim("frustration-keeps-states-apart", "Abstract",
           "Frustrated synchronization replaces consensus: in the last layer FSN tokens agree less than Kuramoto's.",
           (CONVERGED, STATES["Kuramoto"]),

@@ -74,12 +74,6 @@ def lowest(runs: Sequence[Run], epochs: int) -> float:
     return min(filter(math.isfinite, losses), default=math.nan)
 
 
-def best_of(run: Run, epochs: int) -> tuple[int, float]:
-    """The best of a run's first ``epochs``, and its loss; epoch 0 where none was finite."""
-    known = [(loss, i) for i, loss in enumerate(valid_bits(run)[:epochs], 1) if math.isfinite(loss)]
-    return (min(known)[1], min(known)[0]) if known else (0, math.nan)
-
-
 def last_finite(run: Run) -> tuple[int, float]:
     """The last epoch whose loss was finite, and that loss; epoch 0 where there is none."""
     known = [(i, loss) for i, loss in enumerate(valid_bits(run), 1) if math.isfinite(loss)]
@@ -88,7 +82,7 @@ def last_finite(run: Run) -> tuple[int, float]:
 
 def converged(runs: Sequence[Run], epochs: int) -> SeedSummary:
     """Each seed at the best of its first ``epochs``."""
-    return seed_summary([best_of(run, epochs)[1] for run in runs])
+    return seed_summary([lowest([run], epochs) for run in runs])
 
 
 def at_epoch(epoch: int) -> Callable[[Sequence[Run]], Measurement]:
@@ -515,8 +509,9 @@ CLAIMS = (
     Claim("converges-late", "Section 4.3",
           "The converged FSN and base-layer seeds reach their best validation within the last five of fifty epochs.",
           (FSN_CONVERGED, KURAMOTO),
-          lambda b: listing([b.epoch(50) - best_of(run, b.epoch(50))[0] for need in (FSN_CONVERGED, KURAMOTO)
-                             for run in b.runs(need)], lambda left: min(left) >= 0 and max(left) < 5, str,
+          lambda b: listing([b.epoch(50) - (training.first_at(valid_bits(run), lowest([run], b.epoch(50))) or 0)
+                             for need in (FSN_CONVERGED, KURAMOTO) for run in b.runs(need)],
+                            lambda left: min(left) >= 0 and max(left) < 5, str,
                             "best epochs before the end: {}")),
     Claim("code-two-of-three-ahead", "Section 4.2",
           "On code the every-epoch ordering holds for two of the three FSN seeds.",

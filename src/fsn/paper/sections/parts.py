@@ -254,12 +254,12 @@ SEEDS = (0, 1, 2)
 
 
 @once()
-def ramps(b: Bench) -> dict[str, list[tuple[float, float]]]:
-    """RMS of the state the feed-forward block reads and of its raw output in the first layer and in the last of a
-    fresh model, per seed."""
+def ramps(b: Bench) -> dict[tuple[str, str], SeedSummary]:
+    """RMS of the ``state`` the feed-forward block reads and of its ``raw`` output in the ``first`` layer and in the
+    ``last`` of a fresh model, and the ``growth`` from one to the other."""
     text = b.text("text")
     tokens = text.start[:, :-1].long()
-    found: dict[str, list[tuple[float, float]]] = {"state": [], "raw": []}
+    found: dict[tuple[str, str], list[float]] = {}
     for seed in SEEDS:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -271,20 +271,10 @@ def ramps(b: Bench) -> dict[str, list[tuple[float, float]]]:
         read = (x + points[f"layers.{i}.update.bounded"] for x, i in zip(before, (0, last), strict=True))
         raw = (points[f"layers.{i}.feedforward.raw"] for i in (0, last))
         for name, pair in (("state", read), ("raw", raw)):
-            first, final = (x.double().pow(2).mean().sqrt().item() for x in pair)
-            found[name].append((first, final))
-    return found
-
-
-def ramp(b: Bench, name: str, where: str) -> SeedSummary:
-    """RMS in the ``first`` layer, in the ``last``, or the ``growth`` from one to the other."""
-    pairs = ramps(b)[name]
-    values = {
-        "first": [x for x, _ in pairs],
-        "last": [y for _, y in pairs],
-        "growth": [y / x for x, y in pairs],
-    }
-    return seed_summary(values[where])
+            start, end = (x.double().pow(2).mean().sqrt().item() for x in pair)
+            for where, value in (("first", start), ("last", end), ("growth", end / start)):
+                found.setdefault((name, where), []).append(value)
+    return {key: seed_summary(values) for key, values in found.items()}
 
 
 @item("init-ramp", "The init ramp", "Section 2.4")
@@ -293,7 +283,7 @@ def init_ramp(b: Bench, out: Result) -> None:
     Needs a text, no run."""
 
     def row(title: str, name: str, where: str, paper: Cited | None = None) -> None:
-        out.row(title, paper, [], lambda: ramp(b, name, where), ".1f" if where == "growth" else ".6f")
+        out.row(title, paper, [], lambda: ramps(b)[name, where], ".1f" if where == "growth" else ".6f")
 
     raw, read = "RMS of the raw feed-forward output, {} layer", "RMS of the state the block reads, {} layer"
     growth = "{}, growth from first to last layer"
@@ -405,7 +395,7 @@ CLAIMS = (
     Claim("init-ramp", "Section 2.4",
           "At initialization the scale of the state the SwiGLU reads grows by roughly 33 from first layer to last (25 "
           "to 41).",
-          (), lambda b: listing([ramp(b, name, "growth").mean for name in ("state", "raw")],
+          (), lambda b: listing([ramps(b)[name, "growth"].mean for name in ("state", "raw")],
                                 lambda v: 25 <= v[0] <= 41, ".1f", "{} times (the block's raw output: {} times)")),
     Claim("delay-matters-most", "Sections 3.3 and 5",
           "Removing the delay is the largest single subtraction at epoch two (phases, periodic input, feed-forward).",
