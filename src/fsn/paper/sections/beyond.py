@@ -89,20 +89,11 @@ def found_runs(bench: Bench, need: Need) -> list[Run]:
 def compared_at(every: Mapping[Need, list[Run]], need: Need) -> set[int]:
     """Epochs at which a model stands beside others: the last that FSN and transformer of its size, text and
     length both have, and the last of runs of the same model with something replaced."""
-    furthest = {
-        other.family: max(map(epochs_of, runs), default=0)
-        for other, runs in every.items()
-        if other.family in ("fsn", "transformer")
-        and not other.overrides
-        and other.plain[1:] == need.plain[1:]
-    }
-    variants = {
-        epochs_of(run)
-        for other, runs in every.items()
-        for run in runs
-        if other.plain == need.plain and not need.overrides
-    }
-    return variants | ({min(furthest.values())} if len(furthest) == 2 else set())
+    unchanged = {other.plain: runs for other, runs in every.items() if not other.overrides}
+    pair = [unchanged.get((family, *need.plain[1:])) for family in ("fsn", "transformer")]
+    both = {min(max(map(epochs_of, runs or []), default=0) for runs in pair)} if None not in pair else set()
+    same = [runs for other, runs in every.items() if other.plain == need.plain and not need.overrides]
+    return both | {epochs_of(run) for runs in same for run in runs}
 
 
 def progress(bench: Bench) -> list[Row]:

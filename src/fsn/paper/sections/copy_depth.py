@@ -126,15 +126,10 @@ def curve(b: Bench, family: str) -> Table:
 
 def count_rows(b: Bench, out: Result, role: str) -> None:
     """Targets per bin and the share of deep ones: properties of the text alone."""
-
-    def count(i: int, name: str) -> None:
-        paper = cite(SECTION[role], "tokens", str(i))
-        title, targets = f"targets, depth {name}", lambda: float(b.battery(role).counts()[i])
-        out.row(title, paper, [], targets, ",.0f", level=role)
-
     out.heading = "Targets"
-    for place in enumerate(BIN_NAMES):
-        count(*place)
+    for i, name in enumerate(BIN_NAMES):
+        count, paper = lambda i=i: float(b.battery(role).counts()[i]), cite(SECTION[role], "tokens", str(i))
+        out.row(f"targets, depth {name}", paper, [], count, ",.0f", level=role)
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
     out.row(title, share, [], lambda: 100 * b.text(role).deep_share, ".2f", level=role)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,11 +106,11 @@ BASE_PAPER = {"kuramoto": Cited(1.637, 0.010), "transformer": Cited(1.616, 0.004
 # -- Table 1 -----------------------------------------------------------------------------------------------
 
 TEXT = {
-    "Transformer": ("transformer", TRANSFORMER),
-    "FSN": ("fsn", FSN),
-    "FSN, no phases": ("fsn-nophase", NO_PHASES),
-    "FSN-MF": ("fsn-mf", MEAN_FIELD),
-    "FSN-MF, winding register": ("fsn-mf-winding", WINDING),
+    "Transformer": TRANSFORMER,
+    "FSN": FSN,
+    "FSN, no phases": NO_PHASES,
+    "FSN-MF": MEAN_FIELD,
+    "FSN-MF, winding register": WINDING,
 }
 GAPS = (
     ("FSN-MF minus transformer", "mfGapThirty", MEAN_FIELD, TRANSFORMER),
@@ -128,21 +128,11 @@ CURVES = {
 }
 
 
-def published(bench: Bench, families: Iterable[str]) -> dict[str, tuple[int, float, float]]:
-    """The paper's epoch, mean and deviation for each family that has one; none where the text is not its own."""
-    if bench.stands_in("text"):
-        return {}
-    keys = {need.family: key for key, need in TEXT.values()}
-    found = {name: keys.get(CURVES[name].family) for name in families}
-    cited = {name: cite_mean("main_table", "enwik8@30", key) for name, key in found.items() if key}
-    return {name: (30, one.value, one.spread or 0.0) for name, one in cited.items()}
-
-
 @item(
     "main",
     "Main comparison at one million parameters",
     "Table 1",
-    *(need for _, need in TEXT.values()),
+    *TEXT.values(),
     *(CODE_TRANSFORMER, CODE_FSN, CODE_FSN.seed(2), CODE_NO_PHASES),
     *(TRANSFORMER_CONVERGED, FSN_CONVERGED, KURAMOTO),
 )
@@ -152,8 +142,8 @@ def main_table(b: Bench, out: Result) -> None:
     end, last = b.epoch(30), b.epoch(50)
     place, code, late = (("main_table", where) for where in ("enwik8@30", "code@30", "enwik8@50"))
     out.heading = f"Text, epoch {end}"
-    for title, (key, need) in TEXT.items():
-        out.row(title, cite_mean(*place, key), [need], at_epoch(end))
+    for title, need in TEXT.items():
+        out.row(title, cite_mean(*place, need.family), [need], at_epoch(end))
     for title, name, *pair in GAPS:
         out.row(title, macro(name), pair, gap(end), "+.4f")
 
@@ -182,14 +172,16 @@ def main_table(b: Bench, out: Result) -> None:
     out.heading = f"The base layer's own paper (arXiv:2606.11585, abstract), beside our best of {last} epochs"
     row("Kuramoto attention, mean of its seeds", BASE_PAPER["kuramoto"], KURAMOTO, converged)
     row("Transformer, mean of its seeds", BASE_PAPER["transformer"], TRANSFORMER_CONVERGED, converged)
-    there = {title: list(b.by_seed(need).values()) for title, (_, need) in TEXT.items()}
+    there = {title: list(b.by_seed(need).values()) for title, need in TEXT.items()}
     if any(there.values()):
         halves = training.loss_table(there, end)
         out.tables.append(("Text, with the second half of each window", halves))
     begun = {name: [training.curve_of(run) for run in b.begun(need)] for name, need in CURVES.items()}
     begun = {name: curves for name, curves in begun.items() if curves}
     if begun:
-        marks = published(b, begun)
+        printed = {name: CURVES[name].family for name in begun if CURVES[name] is not KURAMOTO}
+        cited = {name: cite_mean(*place, family) for name, family in printed.items()}
+        marks = {name: (30, one.value, one.spread or 0.0) for name, one in cited.items()}
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
         draw = functools.partial(training.draw_loss_curves, published=marks)
