@@ -255,6 +255,7 @@ MARGIN = {
     "block_low": ("The same when blocks of 8 neighbouring windows are drawn: lower end.", "+.4f"),
     "block_high": ("The same when blocks of 8 neighbouring windows are drawn: upper end.", "+.4f"),
 }
+ENDS = ("margin", "low", "high")
 LOSS = ("Mean loss of the run on these targets, in bits per target.", ".4f")
 
 
@@ -309,10 +310,9 @@ def margin_table(
 
 def _margin(difference: NDArray[np.float64], mask: NDArray[np.bool_], resamples: int) -> dict[str, float]:
     """The margin and its intervals. Windows overlap by half and enriched ones adjoin, so blocks of 8 are drawn too."""
-    found = cluster_bootstrap(difference, mask, resamples)
+    found = dict(zip(ENDS, cluster_bootstrap(difference, mask, resamples), strict=True))
     blocks = cluster_bootstrap(in_blocks(difference), in_blocks(mask), resamples)
-    ends = {"low": found.low, "high": found.high, "block_low": blocks.low, "block_high": blocks.high}
-    return {"margin": found.value, **ends}
+    return {**found, "block_low": blocks.low, "block_high": blocks.high}
 
 
 def depth_losses(losses: Mapping[str, Losses], battery: Battery) -> Table:
@@ -361,9 +361,8 @@ def depth_curve(
     for depth in range(CAP + 1):
         mask = battery.mask((depth, depth))
         found = position_bootstrap(difference[mask], resamples)
-        ends = {"margin": found.value, "low": found.low, "high": found.high}
-        rows.append({"depth": depth, "tokens": int(mask.sum()), **ends})
-    said = {name: MARGIN[name] for name in ("margin", "low", "high")}
+        rows.append({"depth": depth, "tokens": int(mask.sum()), **dict(zip(ENDS, found, strict=True))})
+    said = {name: MARGIN[name] for name in ENDS}
     return Table.of({"depth": DEPTH, "tokens": TARGETS, **said}, rows)
 
 

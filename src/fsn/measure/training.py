@@ -401,14 +401,8 @@ def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
             unit, word = next((u for u in units if longest > 2 * u[0]), units[-1])
             axes.axhspan(targets.min(), targets.max(), color=theirs, alpha=0.3, linewidth=0)
             axes.axhline(targets.mean(), color=theirs, linestyle=(0, (4, 3)), linewidth=1.0)
-            for group, shade, name in (
-                (scale.curves, ours, "FSN"),
-                (scale.references, theirs, "transformer"),
-            ):
-                for curve in group if len(group) > 1 else []:
-                    axes.plot(curve.seconds / unit, curve.loss, color=shade, alpha=0.35, linewidth=0.8)
-                mean = mean_curve(group)
-                axes.plot(mean.seconds / unit, mean.loss, color=shade, linewidth=1.9, label=name)
+            _plot(axes, scale.curves, unit, ours, label="FSN")
+            _plot(axes, scale.references, unit, theirs, label="transformer")
             mean = mean_curve(scale.curves)
             target = float(targets.mean())
             if first_at(mean.loss, target) is not None:
@@ -427,8 +421,13 @@ def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
     return figure
 
 
-def _epochs(curve: Curve) -> NDArray[np.int64]:
-    return np.arange(1, len(curve.loss) + 1)
+def _plot(axes: Axes, curves: Sequence[Curve], unit: float | None, shade: str, **look: Any) -> None:
+    """Seeds faint, their mean bold; against time in units of so many seconds, or against epochs."""
+    mean = mean_curve(curves)
+    faint, bold = {"alpha": 0.35, "linewidth": 0.8}, {"linewidth": 1.9, **look}
+    for curve in (*curves, mean) if len(curves) > 1 else (mean,):
+        x = np.arange(1, len(curve.loss) + 1) if unit is None else curve.seconds / unit
+        axes.plot(x, curve.loss, color=shade, **(bold if curve is mean else faint))
 
 
 def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
@@ -455,12 +454,9 @@ def draw_loss_curves(
         for name, curves in families.items():
             if not curves:
                 continue
-            for curve in curves if len(curves) > 1 else []:
-                axes.plot(_epochs(curve), curve.loss, color=shade[name], alpha=0.35, linewidth=0.8)
-            mean = mean_curve(curves)
             label = f"{name} ({len(curves)} seed{'s' if len(curves) > 1 else ''})"
-            marker = "o" if len(mean.loss) < 3 else None
-            axes.plot(_epochs(mean), mean.loss, color=shade[name], linewidth=1.9, label=label, marker=marker)
+            marker = "o" if min(len(curve.loss) for curve in curves) < 3 else None
+            _plot(axes, curves, None, shade[name], label=label, marker=marker)
         for i, (name, (epoch, loss, spread)) in enumerate((published or {}).items()):
             diamond = {"marker": "D", "markersize": 5.5, "markerfacecolor": "none", "markeredgewidth": 1.3}
             axes.errorbar(
@@ -471,8 +467,7 @@ def draw_loss_curves(
         axes.set_ylabel("validation loss (bits per character)")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlim(left=0.5)
-        if shown:
-            _focus(axes, shown)
+        _focus(axes, shown)
         legend(axes, loc="upper right")
     return figure
 

@@ -485,11 +485,8 @@ class Standing:
 
     def begun_words(self) -> str:
         """How far those are that were begun."""
-        shown = [
-            f"{run.name} has {epochs_of(run)} of {self.bench.scale.epochs(need.epochs)} epochs"
-            for need, run in self.begun
-        ]
-        return ", ".join(shown)
+        asked = [(run, self.bench.epoch(need.epochs)) for need, run in self.begun]
+        return ", ".join(f"{run.name} has {epochs_of(run)} of {epochs} epochs" for run, epochs in asked)
 
     def jobs(self, runs: Path) -> list[Job]:
         """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` go on

@@ -306,10 +306,11 @@ def _mean(bits: Sequence[float | None]) -> str:
 
 def fill(text: str, block: str) -> str:
     """The README with the block between its markers replaced."""
-    pattern = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
-    if not pattern.search(text):
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not end:
         raise UserError(f"the README has no {BEGIN} and {END}; put them where the table should stand")
-    return pattern.sub(lambda _: f"{BEGIN}\n{block.strip()}\n{END}", text, count=1)
+    return f"{head}{begin}\n{block.strip()}\n{end}{tail}"
 
 
 def write_readme(readme: Path, results: Path) -> bool:

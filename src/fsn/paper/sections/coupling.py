@@ -174,12 +174,6 @@ def higher_weaken(b: Bench, field: int) -> Found:
     return fine, f"RMS n=2 {listed(found[:, 1], '.3f')}; n=3 {listed(found[:, 2], '.3f')}"
 
 
-def nearest_sine(b: Bench) -> Found:
-    mean = mean_real(b)
-    rest = np.sqrt((mean[:, 1:] ** 2).sum(axis=1)) / np.abs(mean[:, 0])
-    return by_layer(rest, lambda x: x.argmin() == len(x) - 1, "higher harmonics over the first, by layer: {}")
-
-
 def early_use_harmonics(b: Bench) -> Found:
     found = magnitude(b, PRESENT)
     share = (found / found[:, :1])[: len(found) // 2, 1:].ravel()
@@ -232,7 +226,10 @@ CLAIMS = (
           (CONVERGED,), lambda b: higher_weaken(b, PRESENT), early=30),
     Claim("deepest-layer-nearest-sine", "Section 4.4",
           "The deepest layer realizes the coupling function closest to a pure sine.",
-          (CONVERGED,), nearest_sine, early=30),
+          (CONVERGED,),
+          lambda b: by_layer(np.linalg.norm(mean_real(b)[:, 1:], axis=1) / np.abs(mean_real(b)[:, 0]),
+                             lambda x: x.argmin() == len(x) - 1, "higher harmonics over the first, by layer: {}"),
+          early=30),
     Claim("early-layers-use-harmonics", "Sections 3.3 and 4.4",
           "The early layers spread comparable weight across all three harmonics (first half of the layers: over half "
           "of the first).",
