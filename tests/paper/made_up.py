@@ -26,7 +26,7 @@ OWN = {"text": "enwik8", "code": "codeparrot"}
 
 
 def corpus_section(scale: Scale, role: str, name: str | None = None) -> dict[str, Any]:
-    if scale.corpora is Scale.corpora:
+    if scale.name == "paper":
         return CORPORA[name or OWN[role]]
     corpus = scale.load(scale.corpora[role][0], None)
     return {"name": corpus.name, "sha256": corpus.sha256, "symbols": corpus.symbols.hex()}

@@ -169,21 +169,12 @@ def pace_notes(runs: Iterable[Run]) -> list[str]:
     for run in runs:
         slow = held_up(run)
         if slow:
-            which = f"epoch {slow[0]}" if len(slow) == 1 else f"epochs {_ranges(slow)}"
+            spans = np.split(slow, np.flatnonzero(np.diff(slow) > 1) + 1)
+            which = ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+            which = f"epoch{'s' if len(slow) > 1 else ''} {which}"
             notes.append(
                 f"{run.name}: {which} took over {1 / SLOW:.2f} times its median epoch ({median_epoch(run):,.1f} s), "
                 "as when something else uses the device; in times and speeds here the median stands for "
                 f"{'it' if len(slow) == 1 else 'them'}."
             )
     return notes
-
-
-def _ranges(numbers: list[int]) -> str:
-    """``1 to 3, 7``."""
-    spans: list[list[int]] = []
-    for n in numbers:
-        if spans and n == spans[-1][-1] + 1:
-            spans[-1].append(n)
-        else:
-            spans.append([n])
-    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in spans)

@@ -34,7 +34,6 @@ from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
 from ..measure.metrics import check_comparable, check_metrics, diverged_at
-from ..measure.states import DepthProfile
 from ..measure.tables import Table
 from ..measure.training import best_epoch
 from ..report.html import plain
@@ -47,7 +46,6 @@ ROOTS = (Path("runs"), Path("results"))
 """Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
 T = TypeVar("T")
 P = ParamSpec("P")
-Measured = TypeVar("Measured", Table, Looks, DepthProfile)
 TEXTS, MEASURED = "texts", "measured.json"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
 """What is kept of a battery; the paper's texts have no documents to keep apart."""
@@ -435,17 +433,15 @@ class Bench:
         )
 
 
-Kind = type[Table] | type[Looks] | type[DepthProfile]
-MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], Kind, tuple[Need, ...]]] = {}
+MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], type[Any], tuple[Need, ...]]] = {}
 """What is measured on the weights of single runs, and of which runs the page shows it."""
 
 
-def measurement(
-    name: str, kind: type[Measured], *needs: Need
-) -> Callable[..., Callable[[Bench, Run], Measured]]:
-    """Make a function that measures a run's weights known: ``fsn archive --measure`` keeps what it returns."""
+def measurement(name: str, kind: type[T], *needs: Need) -> Callable[..., Callable[[Bench, Run], T]]:
+    """Make a function that measures a run's weights known: ``fsn archive --measure`` keeps the table, looks or depth
+    profile that it returns."""
 
-    def register(measure: Callable[[Bench, Run], Measured]) -> Callable[[Bench, Run], Measured]:
+    def register(measure: Callable[[Bench, Run], T]) -> Callable[[Bench, Run], T]:
         MEASUREMENTS[name] = (measure, kind, needs)
         return lambda bench, run: bench.measured(run, name)
 

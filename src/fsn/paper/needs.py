@@ -140,14 +140,13 @@ SAME_RECIPE = (
 """What makes two runs the same experiment. Precision, engine and what is written down when may differ."""
 
 
-@functools.cache
-def _preset(name: str, vocab_size: int, overrides: tuple[tuple[str, Any], ...]) -> Config:
-    return preset(name, vocab_size, **dict(overrides))
+_preset = functools.cache(preset)
 
 
 class Scale:
     """The paper's corpora, models, seeds, epochs and slices as they are. The tests make all of it smaller."""
 
+    name = "paper"
     corpora: ClassVar[dict[str, tuple[str, ...]]] = {
         "text": ("enwik8",),
         "code": ("codeparrot", "pypi-python"),
@@ -174,7 +173,7 @@ class Scale:
 
     def config(self, need: Need, vocab_size: int) -> Config:
         """The model of a need."""
-        return _preset(need.preset, vocab_size, tuple(self.overrides(need).items()))
+        return _preset(need.preset, vocab_size, **self.overrides(need))
 
     def recipe(self, need: Need, seed: int) -> Recipe:
         return Recipe(length=self.length(need.length), epochs=self.epochs(need.epochs), seed=seed)

@@ -102,12 +102,12 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
     return written
 
 
-def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path) -> Path:
+def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path, scale: str = "paper") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "claims.csv"
     columns = ("claim", "where", "the paper says", "about", "verdict", "evidence", "scale")
     rows = [
-        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, "paper")
+        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, scale)
         for c, v in judged
     ]
     table_of(columns, rows).write_csv(path)
@@ -233,7 +233,7 @@ def write_report(report: Report, out: Path) -> list[Path]:
     folder = out / "reproduction"
     for item, result in report.results:
         write_item(item, result, folder)
-    write_claims(report.judged, folder)
+    write_claims(report.judged, folder, report.bench.scale.name)
     markdown, page = out / "reproduction.md", out / PAGE
     items = [item_markdown(item, result, "reproduction") for item, result in report.results]
     claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]

@@ -331,17 +331,13 @@ def early_table(b: Bench, slices: str) -> Table:
     return copy_depth.margin_table(losses, reference(b, "text"), battery, EARLY_BINS, slices, resamples)
 
 
-def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]:
-    return dict(early_table(b, slices).where(bin=name).rows[0])
-
-
 @item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)
 def early_transfer(b: Bench, out: Result) -> None:
     """Copy-depth margins of an eleven-epoch checkpoint without noise on the angles, by slice."""
 
     def row(edges: tuple[int, int], slices: str) -> None:
         def margin(*_: list[Run]) -> Measurement:
-            return margin_of(early_margin(b, name, slices), "{tokens:,} targets")
+            return margin_of(cell(early_table(b, slices), "lean", name), "{tokens:,} targets")
 
         name, pooled = bin_name(edges), slices == "paper"
         place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
@@ -466,7 +462,7 @@ def far_below_base(b: Bench) -> Found:
 
 def early_margins(b: Bench, names: Iterable[str], *slices: str) -> list[float]:
     pairs = itertools.product(names, slices or ("paper",))
-    return [early_margin(b, *pair)["margin"] for pair in pairs]
+    return [cell(early_table(b, which), "lean", name)["margin"] for name, which in pairs]
 
 
 # -- claims on code ----------------------------------------------------------------------------------------

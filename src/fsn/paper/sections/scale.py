@@ -10,7 +10,7 @@ from typing import Any
 from ...measure import training
 from ...measure.bootstrap import SeedSummary, seed_summary
 from ...measure.metrics import diverged_at, pace_notes
-from ...measure.training import Crossing, TargetLoss, loss_at
+from ...measure.training import TargetLoss, loss_at
 from ...train import Run
 from ..bench import Bench, NotRun, once
 from ..needs import CODE_FSN, CODE_TRANSFORMER, FSN, MEAN_FIELD, NO_HARMONICS, RUNGS, TRANSFORMER, Need
@@ -159,10 +159,10 @@ COMPLETED = ("1M", "2M", "4M")
 """The rungs whose FSN runs finish their thirty epochs in the paper."""
 
 
-def at_crossings(b: Bench, value: Callable[[Crossing], float], names: Iterable[str] = RUNGS) -> list[float]:
+def at_crossings(b: Bench, value: str, names: Iterable[str] = RUNGS) -> list[float]:
     """A number of every FSN seed against its rung's mean transformer; those that never cross are left out."""
-    found = [value(crossing) for name in names for crossing in rung_target(b, name).against_mean]
-    return [x for x in found if math.isfinite(x)]
+    crossings = [crossing for name in names for crossing in rung_target(b, name).against_mean]
+    return [x for x in (float(getattr(crossing, value)) for crossing in crossings) if math.isfinite(x)]
 
 
 @item("crossing", "Rates at the crossing and gain after it", "Section 4.6", *NEEDS)
@@ -177,7 +177,7 @@ def at_the_crossing(b: Bench, out: Result) -> None:
         rungs = COMPLETED if gain else tuple(RUNGS)
 
         def end(*_: list[Run]) -> Measurement:
-            known = at_crossings(b, lambda crossing: float(getattr(crossing, value)), rungs)
+            known = at_crossings(b, value, rungs)
             return pick(known) if known else (math.nan, "no FSN seed reaches the transformer's final loss")
 
         needs = [need for rung in rungs for need in RUNGS[rung]]
@@ -331,14 +331,14 @@ def lowest_is_hardest(b: Bench) -> Found:
 
 
 def still_improving(b: Bench) -> Found:
-    found = at_crossings(b, lambda c: c.rate_mbit)
+    found = at_crossings(b, "rate_mbit")
     if not found:
         return False, "no FSN seed reaches the transformer's final loss"
     return min(found) >= 0.5 and max(found) <= 12, f"{min(found):.2f} to {max(found):.2f} millibits"
 
 
 def goes_on_below(b: Bench) -> Found:
-    found = at_crossings(b, lambda c: -math.inf if c.epoch is None else c.gain_after, COMPLETED)
+    found = at_crossings(b, "gain_after", COMPLETED)
     if len(found) < sum(len(rung_target(b, name).curves) for name in COMPLETED):
         return False, "not every FSN seed reaches the transformer's final loss"
     return min(found) > 0, f"{min(found):.4f} to {max(found):.4f} bits below"
@@ -422,7 +422,7 @@ CLAIMS = (
           NEEDS, lambda b: wall_clocks(b, RUNGS, lambda r: min(r[:3]) > 1 > r[3], "vs_lowest"), speed=True),
     Claim("transformer-has-stopped", "Section 4.6",
           "Over its last five epochs the transformer gains at most about one millibit per epoch at every rung.",
-          NEEDS, lambda b: listing(at_crossings(b, lambda c: c.reference_rate_mbit), lambda r: max(r) <= 1.5, ".2f",
+          NEEDS, lambda b: listing(at_crossings(b, "reference_rate_mbit"), lambda r: max(r) <= 1.5, ".2f",
                                    "{} millibits (here: at most 1.5)")),
     Claim("fsn-still-improving", "Section 4.6",
           "At the crossing the FSN still improves by roughly one to nine millibits per epoch (here: 0.5 to 12).",
