@@ -35,10 +35,11 @@ def families() -> tables.Table:
     return tables.Table(columns, rows)
 
 
-def curve(shift: float) -> copy_depth.DepthCurve:
-    depth = np.arange(33)
-    margin = shift + 0.1 * np.sin(depth)
-    return copy_depth.DepthCurve(depth, np.full(33, 9), margin, margin - 0.05, margin + 0.05)
+def curve(shift: float) -> tables.Table:
+    columns = ("depth", "tokens", "margin", "low", "high")
+    margins = shift + 0.1 * np.sin(np.arange(33))
+    rows = [(d, 9, margin, margin - 0.05, margin + 0.05) for d, margin in enumerate(margins.tolist())]
+    return tables.Table(columns, [dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def distance_table() -> tables.Table:

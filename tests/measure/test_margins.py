@@ -167,15 +167,15 @@ def test_families_are_seed_means_with_extremes(sample) -> None:
 def test_curve_and_depth_by_distance(sample) -> None:
     found, runs, references = sample
     curve = copy_depth.depth_curve(list(runs.values()), references[0], found, resamples=100)
-    assert curve.depth.tolist() == list(range(33))
+    assert curve.column("depth") == list(range(33))
     difference = np.mean([r.astype(np.float64) for r in runs.values()], axis=0) - references[0]
     deepest = found.depth == 32
-    assert curve.margin[32] == pytest.approx(difference[deepest].mean(), abs=1e-9)
+    assert curve.rows[32]["margin"] == pytest.approx(difference[deepest].mean(), abs=1e-9)
     shallow = (found.depth == 3) & ~found.enriched[:, None]
-    assert curve.margin[3] == pytest.approx(difference[shallow].mean(), abs=1e-9)
-    assert curve.tokens[3] == shallow.sum() and len(curve.table()) == 33
-    held = curve.tokens > 1
-    assert (curve.low[held] <= curve.margin[held]).all() and (curve.margin[held] <= curve.high[held]).all()
+    assert curve.rows[3]["margin"] == pytest.approx(difference[shallow].mean(), abs=1e-9)
+    assert curve.rows[3]["tokens"] == shallow.sum() and len(curve) == 33
+    held = [row for row in curve.rows if row["tokens"] > 1]
+    assert held and all(row["low"] <= row["margin"] <= row["high"] for row in held)
     table = copy_depth.depth_distance_table(list(runs.values()), references[0], found, resamples=20)
     matched = sum(table.where(bin="24–32").column("tokens"))
     assert matched == found.mask((24, 32)).sum()  # every deep target has a distance

@@ -37,7 +37,8 @@ def test_leads_and_crossings() -> None:
     assert training.epochs_ahead(leader, reference) == 2
     below = made_up_run("fsn", [1.7, 1.6, 1.6, 1.55])
     assert training.epochs_ahead(below, reference) == 4
-    assert training.crossing_epochs([leader, below, reference], 1.61) == [4, 2, None]
+    crossings = [training.first_at(training.valid_bits(run), 1.61) for run in (leader, below, reference)]
+    assert crossings == [4, 2, None]
     assert training.epoch_margins(leader, reference).tolist() == pytest.approx([-0.05, -0.01, 0.01, -0.02])
     assert training.epochs_ahead(made_up_run("late", [1.9, 1.6]), reference) == 0
 
@@ -89,7 +90,7 @@ def test_learning_rates_of_runs_in_which_they_change() -> None:
 def test_plateaus_flag_the_failed_seeds_and_only_those(values: dict[str, float], failed: list[str]) -> None:
     runs = [made_up_run(name, [None if math.isnan(v) else v, 1.2]) for name, v in values.items()]
     found = training.check_runs(runs)
-    assert [name for name, troubles in found.items() if "plateau" in dict(troubles)] == failed
+    assert [name for name, troubles in found.items() if "plateau" in troubles] == failed
 
 
 def test_runs_of_another_configuration_are_not_siblings() -> None:
@@ -104,24 +105,23 @@ def test_runs_of_another_configuration_are_not_siblings() -> None:
 
 def test_divergence_and_worse_than_guessing() -> None:
     sudden = made_up_run("mf-s2", [1.7] * 15 + [1.6564, None])  # healthy through epoch 16, gone at 17
-    assert training.check_runs([sudden]) == {"mf-s2": [("divergence", "not finite in epoch 17")]}
+    assert training.check_runs([sudden]) == {"mf-s2": {"divergence": "not finite in epoch 17"}}
     unbounded = made_up_run("nobound", [10.19])  # above log2 205 = 7.68 bits
-    ((kind, detail),) = training.check_runs([unbounded])["nobound"]
+    ((kind, detail),) = training.check_runs([unbounded])["nobound"].items()
     assert kind == "worse than guessing" and "7.68" in detail
     table = training.health_table([made_up_run("fine", [1.7]), sudden])
     assert table.column("state") == ["healthy", "divergence"]
-    lost = training.divergence(made_up_run("inf", [math.inf]))
-    assert lost is not None and lost[0] == "divergence"
+    assert list(training.check_runs([made_up_run("inf", [math.inf])])["inf"]) == ["divergence"]
 
 
 def test_the_trainers_own_warning_counts_until_a_resumed_run_gets_past_it() -> None:
     run = made_up_run("mf", [1.7, 1.6])
     run.metrics.append({"kind": "warning", "what": "non-finite", "step": 25, "epoch": 3, "tensor": "logits"})
-    assert training.check_runs([run]) == {"mf": [("divergence", "not finite in epoch 3")]}
+    assert training.check_runs([run]) == {"mf": {"divergence": "not finite in epoch 3"}}
     healthy = made_up_run("fine", [1.7, 1.6, 1.5])
     summary = training.loss_at([run, healthy], 3)  # the paper's FSN-MF row: two seeds of three
     assert summary.count == 1 and summary.mean == 1.5
     run.metrics.append({"kind": "step", "step": 30, "epoch": 3, "loss_bits": 1.6})
-    assert training.check_runs([run]) == {"mf": []}
+    assert training.check_runs([run]) == {"mf": {}}
     with pytest.raises(UserError, match="needs 3"):
         training.loss_at([run, healthy], 3)

@@ -93,7 +93,9 @@ def write_run(
 
 
 def bench_of(root: Path, scale: Scale = PAPER, cache: Path | None = None) -> Bench:
-    return Bench.open([root], scale, device="cpu", cache=cache or root / "no-cache")
+    """Only a smaller scale's texts, which nobody has to fetch, are at hand."""
+    fetch = scale is not PAPER
+    return Bench.open([root], scale, device="cpu", cache=cache or root / "no-cache", fetch=fetch)
 
 
 def falling(end: float, drop: float, epochs: int, rate: float = 1.0) -> list[float]:

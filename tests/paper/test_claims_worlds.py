@@ -10,6 +10,7 @@ import pytest
 from fsn.paper import needs
 from fsn.paper.rows import FAILS, FAILS_SO_FAR, HOLDS, HOLDS_SO_FAR, NO_CASE, NOT_RUN, Claim, judge
 from fsn.paper.sections import CLAIMS
+from fsn.paper.sections.copy_depth import cell_of
 from tests.paper.world import AGREEING, PRESENT, SUCCESSOR, World, by_bin, kernel, other
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -276,6 +277,6 @@ def test_an_interval_excludes_zero_by_the_wider_of_two() -> None:
     blocks = np.where(np.arange(64) // 8 % 2, 1.0, -1.0)[:, None] * 0.05
     losses = bench.losses(run, "text") + blocks.astype(np.float32)
     bench.losses = lambda one, role: losses if one is run else type(bench).losses(bench, one, role)  # type: ignore[method-assign]
-    cell = bench.cell("text", "FSN, s0", "4–7")
+    cell = cell_of(bench, "text", "FSN, s0", "4–7")
     assert cell["high"] < 0 < cell["block_high"]
     assert judge(BY_NAME["fsn-ahead-on-deep-bins"], bench).state == FAILS

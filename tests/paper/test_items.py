@@ -14,7 +14,7 @@ from fsn.measure import Table
 from fsn.paper import needs
 from fsn.paper.bench import Bench, Text, store_text
 from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Result, Row, data_table, macro
-from fsn.paper.sections import ITEMS, beyond, item_named, main
+from fsn.paper.sections import ITEMS, beyond, item_named
 from fsn.paper.writing import end_markdown, item_markdown, make_report, summary, write_item, write_report
 from tests.paper.made_up import bench_of, falling, write_run
 from tests.paper.world import BATTERY, SMALL
@@ -99,12 +99,13 @@ def two_rungs(root: Path, device: str = "a GPU") -> None:
 
 
 def test_the_papers_end_points_stand_beside_our_curves(tmp_path: Path) -> None:
-    families = ["transformer", "FSN", "Kuramoto"]
-    marks = main.published(bench_of(tmp_path), families)
-    assert marks == {"transformer": (30, 1.6258, 0.0019), "FSN": (30, 1.6050, 0.0038)}
-    write_run(tmp_path, needs.FSN, [1.7, 1.65])
+    for need in (needs.FSN, needs.TRANSFORMER, needs.KURAMOTO):
+        write_run(tmp_path, need, [1.7, 1.65])
     (picture,) = item_named("main").compute(bench_of(tmp_path)).pictures
     assert "Diamonds" in picture.caption
+    (axes,) = picture.draw().axes
+    drawn = [bar.lines[0].get_xydata().tolist() for bar in axes.containers]
+    assert drawn == [[[30, 1.6258]], [[30, 1.6050]]], "Kuramoto attention has no value after thirty epochs"
 
 
 def test_wall_clock(tmp_path: Path) -> None:

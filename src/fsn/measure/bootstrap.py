@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ BLOCK_WINDOWS = 8
 _BLOCK = 1 << 22  # draws held in memory at once
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate and the two ends of its percentile interval; ``nan`` where nothing could be measured."""
 
     value: float

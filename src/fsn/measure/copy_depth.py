@@ -44,7 +44,7 @@ from .bootstrap import (
 )
 from .finding import Finding, Subject, instrument
 from .losses import battery_losses, read_arrays
-from .style import MARKERS, TONE, WIDTH, colours, drawing, ink_on, legend, zero_line
+from .style import MARKERS, WIDTH, colours, drawing, heat_map, legend, zero_line
 from .tables import Table, signed
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ MARGIN = {
     "block_low": ("The same when blocks of 8 neighbouring windows are drawn: lower end.", "+.4f"),
     "block_high": ("The same when blocks of 8 neighbouring windows are drawn: upper end.", "+.4f"),
 }
+ENDS = ("margin", "low", "high")
 LOSS = ("Mean loss of the run on these targets, in bits per target.", ".4f")
 
 
@@ -309,10 +310,9 @@ def margin_table(
 
 def _margin(difference: NDArray[np.float64], mask: NDArray[np.bool_], resamples: int) -> dict[str, float]:
     """The margin and its intervals. Windows overlap by half and enriched ones adjoin, so blocks of 8 are drawn too."""
-    found = cluster_bootstrap(difference, mask, resamples)
+    found = dict(zip(ENDS, cluster_bootstrap(difference, mask, resamples), strict=True))
     blocks = cluster_bootstrap(in_blocks(difference), in_blocks(mask), resamples)
-    ends = {"low": found.low, "high": found.high, "block_low": blocks.low, "block_high": blocks.high}
-    return {"margin": found.value, **ends}
+    return {**found, "block_low": blocks.low, "block_high": blocks.high}
 
 
 def depth_losses(losses: Mapping[str, Losses], battery: Battery) -> Table:
@@ -351,34 +351,19 @@ def seed_mean_table(margins: Table, families: Mapping[str, Sequence[str]]) -> Ta
     return Table.of(columns, rows, "Seed means of the copy-depth margins, in bits per character.")
 
 
-@dataclass(frozen=True)
-class DepthCurve:
-    """Seed-mean margin at every exact depth 0 … 32 with its band; the last point pools all deeper matches."""
-
-    depth: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    margin: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    def table(self) -> Table:
-        columns = {"depth": DEPTH, "tokens": TARGETS, **MARGIN}
-        columns = {name: said for name, said in columns.items() if hasattr(self, name)}
-        series = [getattr(self, name).tolist() for name in columns]
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*series, strict=True)]
-        return Table.of(columns, rows)
-
-
 def depth_curve(
     seeds: Sequence[Losses], reference: Losses, battery: Battery, resamples: int = POSITION_RESAMPLES
-) -> DepthCurve:
-    """Margin of the seed mean at every exact depth, with position-bootstrap 95 % bands."""
+) -> Table:
+    """Margin of the seed mean at every exact depth 0 … 32, with position-bootstrap 95 % bands; the last row pools all
+    deeper matches."""
     difference = np.mean([paired_difference(loss, reference, battery) for loss in seeds], axis=0)
-    depths = np.arange(CAP + 1)
-    masks = [battery.mask((d, d)) for d in range(CAP + 1)]
-    cells = [position_bootstrap(difference[mask], resamples) for mask in masks]
-    ends = (np.array([getattr(cell, name) for cell in cells]) for name in ("value", "low", "high"))
-    return DepthCurve(depths, np.array([mask.sum() for mask in masks]), *ends)
+    rows = []
+    for depth in range(CAP + 1):
+        mask = battery.mask((depth, depth))
+        found = position_bootstrap(difference[mask], resamples)
+        rows.append({"depth": depth, "tokens": int(mask.sum()), **dict(zip(ENDS, found, strict=True))})
+    said = {name: MARGIN[name] for name in ENDS}
+    return Table.of({"depth": DEPTH, "tokens": TARGETS, **said}, rows)
 
 
 def depth_distance_table(
@@ -440,31 +425,31 @@ def draw_depth_bars(families: Table, against: str = "the transformer") -> Figure
     return figure
 
 
-def draw_depth_curves(curves: Mapping[str, DepthCurve], against: str = "the transformer") -> Figure:
-    """Seed-mean margin at every exact copy depth with its 95 % band; the last point pools what is deeper."""
+def draw_depth_curves(curves: Mapping[str, Table]) -> Figure:
+    """Seed-mean margin at every exact copy depth (:func:`depth_curve`) with its 95 % band; the last point pools what
+    is deeper."""
     shade = colours(list(curves))
     with drawing(1, 1, 2.7) as (figure, grid):
         axes = grid[0, 0]
         zero_line(axes)
         for i, (name, curve) in enumerate(curves.items()):
-            axes.fill_between(curve.depth, curve.low, curve.high, color=shade[name], alpha=0.25, linewidth=0)
+            depth, margin, low, high = (curve.column(one) for one in ("depth", "margin", "low", "high"))
+            axes.fill_between(depth, low, high, color=shade[name], alpha=0.25, linewidth=0)
             look = {"color": shade[name], "marker": MARKERS[i], "markersize": 3, "linewidth": 1.2}
-            axes.plot(curve.depth, curve.margin, label=name, **look)
-        deepest = int(max(curve.depth[-1] for curve in curves.values()))
-        ticks = list(range(0, deepest + 1, 4))
-        axes.set_xticks(ticks, [f"{t}+" if t == deepest else f"{t}" for t in ticks])
-        axes.set_xlim(-0.6, deepest + 0.6)
+            axes.plot(depth, margin, label=name, **look)
+        ticks = list(range(0, CAP + 1, 4))
+        axes.set_xticks(ticks, [f"{t}+" if t == CAP else f"{t}" for t in ticks])
+        axes.set_xlim(-0.6, CAP + 0.6)
         axes.set_xlabel("exact copy depth")
-        axes.set_ylabel(f"bits per character\nagainst {against}")
+        axes.set_ylabel("bits per character\nagainst the transformer")
         legend(axes, loc="best")
     return figure
 
 
-def draw_depth_distance(table: Table, against: str = "the transformer") -> Figure:
+def draw_depth_distance(table: Table) -> Figure:
     """Margins by depth and distance to the matching occurrence, with the number of tokens in each cell."""
     rows, columns = (list(dict.fromkeys(table.column(name))) for name in ("bin", "distance"))
-    cells = {(row["bin"], row["distance"]): row for row in table.rows}
-    values = np.array([[cells[r, c]["margin"] for c in columns] for r in rows], dtype=float)
+    values = np.array(table.column("margin"), dtype=float).reshape(len(rows), len(columns))
     reach = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
     with drawing(1, 1, 0.36 * len(rows) + 0.75, width=0.8 * WIDTH) as (figure, grid):
         from matplotlib.colors import LinearSegmentedColormap
@@ -472,25 +457,16 @@ def draw_depth_distance(table: Table, against: str = "the transformer") -> Figur
         axes = grid[0, 0]
         shades = ["#1f5fae", "#7fb0e6", "#eceff2", "#eda873", "#b8560f"]
         diverging = LinearSegmentedColormap.from_list("margin", shades)
-        picture = axes.imshow(values, cmap=diverging, vmin=-reach, vmax=reach, aspect="auto")
-        for i, r in enumerate(rows):
-            for j, c in enumerate(columns):
-                cell = cells[r, c]
-                if cell["tokens"]:
-                    text = f"{cell['margin']:+.3f}\n{cell['tokens']:,}".replace("-", "−")
-                    tint = ink_on(picture.to_rgba(values[i, j]))
-                else:
-                    text, tint = "none", TONE["text"]
-                axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color=tint, linespacing=1.1)
+        words = np.array([f"{cell['margin']:+.3f}\n{cell['tokens']:,}" for cell in table.rows])
+        font, look = {"fontsize": 6.5, "linespacing": 1.1}, {"cmap": diverging, "vmin": -reach, "vmax": reach}
+        picture = heat_map(axes, values, words.reshape(values.shape), font, **look)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
-        axes.grid(False)
-        axes.spines[:].set_visible(False)
         axes.set_xlabel("distance back to the match (characters)")
         axes.set_ylabel("copy depth")
         bar = figure.colorbar(picture, ax=axes, pad=0.02, fraction=0.05)
         bar.outline.set_visible(False)
-        bar.set_label(f"bits against {against}")
+        bar.set_label("bits against the transformer")
     return figure
 
 

@@ -146,12 +146,6 @@ class KernelReading:
         return Table.of(SCALES, rows)
 
 
-def _number(value: torch.Tensor | float | None) -> float:
-    if value is None:
-        return math.nan
-    return float(value.detach().double().item() if isinstance(value, torch.Tensor) else value)
-
-
 def kernels_of(model: nn.Module) -> list[CouplingKernel]:
     """The coupling kernels of an oscillator model, first layer first."""
     layers = getattr(model, "layers", None)
@@ -165,22 +159,16 @@ def kernels_of(model: nn.Module) -> list[CouplingKernel]:
 def read_kernel(model: nn.Module, label: str = "") -> KernelReading:
     """Coefficients, α, τ and readout scale of an oscillator model."""
     parts = [kernel.coefficients() for kernel in kernels_of(model)]
-    layers: Any = model.layers
+    fsn: Any = model
     pairs = torch.stack([torch.stack([part[name] for part in parts]) for name in ("w0", "w1")])
     weights = torch.view_as_complex(pairs.detach().cpu().double()).numpy()
 
     def alphas(bound: str) -> Array:
-        return np.array([_number(getattr(getattr(layer, bound, None), "alpha", None)) for layer in layers])
+        found = (getattr(layer, bound).alpha for layer in fsn.layers)
+        return np.array([math.nan if alpha is None else alpha.item() for alpha in found])
 
-    return KernelReading(
-        weights,
-        alphas("attention_bound"),
-        alphas("feedforward_bound"),
-        _number(getattr(model, "tau", None)),
-        _number(getattr(getattr(model, "readout", None), "scale", None)),
-        frame=str(getattr(getattr(getattr(model, "config", None), "coupling", None), "frame", "rest")),
-        label=label,
-    )
+    scales = alphas("attention_bound"), alphas("feedforward_bound"), fsn.tau.item(), fsn.readout.scale.item()
+    return KernelReading(weights, *scales, frame=fsn.config.coupling.frame, label=label)
 
 
 def read_gates(model: nn.Module, tokens: torch.Tensor) -> Table:

@@ -21,7 +21,7 @@ from .copy_depth import BINS, DEPTH, TARGETS, Battery, bin_name, mean_loss
 from .coupling import FIELDS, kernels_of
 from .finding import Finding, Subject, has_coupling, instrument
 from .losses import battery_losses
-from .style import CYCLE, TONE, drawing, ink_on
+from .style import CYCLE, drawing, heat_map
 from .tables import Table, signed
 
 if TYPE_CHECKING:
@@ -107,18 +107,12 @@ def draw_lesions(table: Table) -> Figure:
         shades = LinearSegmentedColormap.from_list("rise", ["#eceff2", "#f3c9a0", CYCLE[1], "#8f3a06"])
         norm = PowerNorm(0.6, vmin=0.0, vmax=max(most, 1e-3), clip=True)
         for axes, field, panel in zip(grid[0], fields, values, strict=True):
-            picture = axes.imshow(panel, cmap=shades, norm=norm, aspect="auto")
-            for (i, j), value in np.ndenumerate(panel):
-                text, tint = "none", TONE["text"]
-                if np.isfinite(value):
-                    text, tint = f"{value:+.2f}".replace("-", "−"), ink_on(picture.to_rgba(value))
-                axes.text(j, i, text, ha="center", va="center", fontsize=7, color=tint)
+            words = np.vectorize("{:+.2f}".format)(panel)
+            heat_map(axes, panel, words, {"fontsize": 7}, cmap=shades, norm=norm)
             axes.set_title(f"without the {field} field of")
             axes.set_xticks(range(len(depths)), depths)
             axes.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
             axes.set_xlabel("copy depth of the target")
-            axes.grid(False)
-            axes.spines[:].set_visible(False)
             axes.tick_params(length=0)
     return figure
 

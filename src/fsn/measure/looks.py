@@ -106,7 +106,6 @@ def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
     kept = tuple(offset for offset in OFFSETS if -skipped <= offset < period)
     device = next(iter(model.parameters())).device
     sums: list[Tensor] = []
-    bits = torch.zeros(2, dtype=torch.float64)
     each = torch.zeros(length, dtype=torch.float64)
     with evaluating(model):
         for batch in windows.split(BATCH):
@@ -121,14 +120,12 @@ def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
                     torch.stack([weights[:, t, t - period + offset].mean(1).sum().cpu() for offset in kept])
                 )
             sums.append(torch.stack(seen))
-            losses = losses.double().cpu() / NATS_PER_BIT
-            each += losses.sum(0)
-            bits += torch.stack(
-                [losses[:, skipped : passage - 1].mean(1).sum(), losses[:, period + skipped :].mean(1).sum()]
-            )
-    mean = torch.stack(sums).sum(0).numpy() / len(windows)
-    first, second = (bits / len(windows)).tolist()
-    return Looks(name, kept, mean, first, second, (each / len(windows)).numpy())
+            each += losses.double().cpu().sum(0) / NATS_PER_BIT
+    mean, bits = torch.stack(sums).sum(0).numpy() / len(windows), each.numpy() / len(windows)
+    first, second = (
+        float(bits[part].mean()) for part in (slice(skipped, passage - 1), slice(period + skipped, None))
+    )
+    return Looks(name, kept, mean, first, second, bits)
 
 
 FAINT = 0.08

@@ -73,26 +73,22 @@ def check_comparable(runs: Sequence[Run]) -> None:
         raise UserError("There is no run to measure; give at least one run folder.")
     first = runs[0]
     for run in runs[1:]:
-        names = f"{first.name} and {run.name}"
         one, other = first.config.get("corpus") or {}, run.config.get("corpus") or {}
-        if vocabulary_of(first) != vocabulary_of(run) or any(
-            one.get(name) != other.get(name) for name in ("symbols", "tokenizer")
-        ):
-            raise UserError(
-                f"{names} have different vocabularies ({vocabulary_of(first)} and {vocabulary_of(run)} "
-                "symbols), so their losses cannot be compared; compare runs trained on one corpus."
-            )
-        if one.get("sha256") != other.get("sha256"):
-            raise UserError(
-                f"{names} were trained on different corpora ({one.get('name')} and {other.get('name')}, or "
-                "two versions of one); compare runs trained on one corpus."
-            )
+        symbols = [vocabulary_of(r) for r in (first, run)]
         lengths = [(r.config.get("recipe") or {}).get("length") for r in (first, run)]
-        if lengths[0] != lengths[1]:
-            raise UserError(
-                f"{names} use windows of {lengths[0]} and {lengths[1]} tokens, so their losses cannot be "
-                "compared; compare runs of one window length."
-            )
+        if symbols[0] != symbols[1] or any(one.get(x) != other.get(x) for x in ("symbols", "tokenizer")):
+            why = f"have different vocabularies ({symbols[0]} and {symbols[1]} symbols)"
+        elif one.get("sha256") != other.get("sha256"):
+            names = f"{one.get('name')} and {other.get('name')}, or two versions of one"
+            why = f"were trained on different corpora ({names})"
+        elif lengths[0] != lengths[1]:
+            why = f"use windows of {lengths[0]} and {lengths[1]} tokens"
+        else:
+            continue
+        raise UserError(
+            f"{first.name} and {run.name} {why}, so their losses cannot be compared; compare runs trained on one "
+            "corpus in windows of one length."
+        )
 
 
 def check_corpus(run: Run, corpus: Corpus) -> None:
@@ -173,21 +169,12 @@ def pace_notes(runs: Iterable[Run]) -> list[str]:
     for run in runs:
         slow = held_up(run)
         if slow:
-            which = f"epoch {slow[0]}" if len(slow) == 1 else f"epochs {_ranges(slow)}"
+            spans = np.split(slow, np.flatnonzero(np.diff(slow) > 1) + 1)
+            which = ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+            which = f"epoch{'s' if len(slow) > 1 else ''} {which}"
             notes.append(
                 f"{run.name}: {which} took over {1 / SLOW:.2f} times its median epoch ({median_epoch(run):,.1f} s), "
                 "as when something else uses the device; in times and speeds here the median stands for "
                 f"{'it' if len(slow) == 1 else 'them'}."
             )
     return notes
-
-
-def _ranges(numbers: list[int]) -> str:
-    """``1 to 3, 7``."""
-    spans: list[list[int]] = []
-    for n in numbers:
-        if spans and n == spans[-1][-1] + 1:
-            spans[-1].append(n)
-        else:
-            spans.append([n])
-    return ", ".join(str(s[0]) if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in spans)

@@ -65,19 +65,18 @@ STATE_QUANTITIES = tuple(ABOUT)[7:]
 """What every model has; the others are of phases."""
 
 
-def order_parameters(phases: Tensor, harmonics: int = 3) -> dict[str, float]:
+def order_parameters(phases: Tensor) -> dict[str, float]:
     """|mean z^n| over the tokens of a sequence per coordinate, and |mean z| over the coordinates per token.
 
     The second harmonic tells two opposite groups (R₁ = 0, R₂ = 1) from scattered phases (both 0).
     """
     theta = phases.detach().double()
-    values = {}
-    for n in range(1, harmonics + 1):
-        order = torch.hypot(torch.cos(n * theta).mean(dim=-2), torch.sin(n * theta).mean(dim=-2))
-        values["token_order" if n == 1 else f"token_order_{n}"] = order.mean().item()
-    across = torch.hypot(torch.cos(theta).mean(dim=-1), torch.sin(theta).mean(dim=-1))
-    values["coordinate_order"] = across.mean().item()
-    return values
+
+    def order(n: int, dim: int) -> float:
+        return torch.hypot(torch.cos(n * theta).mean(dim), torch.sin(n * theta).mean(dim)).mean().item()
+
+    over = {"token_order": (1, -2), "token_order_2": (2, -2), "token_order_3": (3, -2)}
+    return {name: order(*how) for name, how in {**over, "coordinate_order": (1, -1)}.items()}
 
 
 def winding(phases: Tensor) -> dict[str, float]:
@@ -97,17 +96,13 @@ def winding(phases: Tensor) -> dict[str, float]:
     }
 
 
-def unit_states(states: Tensor, phases: bool) -> Tensor:
-    """Token states on the unit sphere: [cos θ, sin θ]/√k for phases, x/‖x‖ otherwise; (B, T, width)."""
+def state_geometry(states: Tensor, phases: bool) -> dict[str, float]:
+    """Clustering, spread and rank of token states (B, T, k), put on the unit sphere; see the table."""
     x = states.detach().double()
     if phases:
-        return torch.cat([torch.cos(x), torch.sin(x)], dim=-1) / math.sqrt(x.shape[-1])
-    return x / x.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
-
-
-def state_geometry(states: Tensor, phases: bool) -> dict[str, float]:
-    """Clustering, spread and rank of token states (B, T, k), averaged over sequences; see the table."""
-    x = unit_states(states, phases)
+        x = torch.cat([torch.cos(x), torch.sin(x)], dim=-1) / math.sqrt(x.shape[-1])
+    else:
+        x = x / x.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
     tokens = x.shape[-2]
     gram = x @ x.transpose(-1, -2)  # (B, T, T), ones on the diagonal
     pairs = (gram.sum(dim=(-1, -2)) - gram.diagonal(dim1=-1, dim2=-2).sum(-1)) / max(tokens * (tokens - 1), 1)
@@ -171,23 +166,10 @@ def depth_profile(model: nn.Module, tokens: Tensor, label: str = "") -> DepthPro
         model(tokens)
     names = [first, *(f"layers.{i}.state" for i in range(layers))]
     found = [diagnose(points[name].float().cpu(), phases) for name in names]
-    quantities = ABOUT if phases else STATE_QUANTITIES
-    length, width = points[first].shape[-2:]
-    baseline = (
-        {
-            "token_order": math.sqrt(math.pi / (4 * length)),
-            "coordinate_order": math.sqrt(math.pi / (4 * width)),
-        }
-        if phases
-        else {}
-    )
-    return DepthProfile(
-        label,
-        phases,
-        list(range(layers + 1)),
-        {name: [row[name] for row in found] for name in quantities},
-        baseline,
-    )
+    values = {name: [row[name] for row in found] for name in (ABOUT if phases else STATE_QUANTITIES)}
+    sizes = zip(("token_order", "coordinate_order"), points[first].shape[-2:], strict=True)
+    baseline = {name: math.sqrt(math.pi / (4 * size)) for name, size in sizes} if phases else {}
+    return DepthProfile(label, phases, list(range(layers + 1)), values, baseline)
 
 
 PROFILE_PANELS = (

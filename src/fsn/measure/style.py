@@ -7,9 +7,12 @@ import importlib.util
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UserError
 from ..io import write_bytes_atomic
@@ -18,6 +21,7 @@ from ..text import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 WIDTH = 6.3
 """Inches between the margins of the paper."""
@@ -112,10 +116,25 @@ def drawing(
         yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def ink_on(colour: Sequence[float]) -> str:
+def ink_on(colour: Sequence[float] | NDArray[Any]) -> str:
     """What can be read on a cell of this colour: dark ink, or white."""
     red, green, blue = colour[:3]
     return "#1f2328" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
+
+
+def heat_map(
+    axes: Axes, values: NDArray[np.floating], words: NDArray[np.str_], font: Mapping[str, Any], **shades: Any
+) -> AxesImage:
+    """Numbers as shades, each with its words; a cell without a number says so."""
+    picture = axes.imshow(values, aspect="auto", **shades)
+    for (i, j), value in np.ndenumerate(values):
+        text, tint = "none", TONE["text"]
+        if np.isfinite(value):
+            text, tint = str(words[i, j]).replace("-", "−"), ink_on(picture.to_rgba(value))
+        axes.text(j, i, text, ha="center", va="center", color=tint, **font)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    return picture
 
 
 def zero_line(axes: Axes) -> None:

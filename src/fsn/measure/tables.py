@@ -56,10 +56,6 @@ class Table:
         """The values of one column, top to bottom."""
         return [row.get(name) for row in self.rows]
 
-    def is_numeric(self, name: str) -> bool:
-        """Whether a column holds numbers."""
-        return any(isinstance(v, int | float) and not isinstance(v, bool) for v in self.column(name))
-
     def where(self, **equal: Any) -> Table:
         """The rows whose columns equal the given values."""
         kept = [row for row in self.rows if all(row.get(name) == value for name, value in equal.items())]
@@ -83,9 +79,13 @@ class Table:
 
     def to_markdown(self) -> str:
         """A GitHub-flavoured Markdown table; columns that hold numbers are aligned right."""
+
+        def numeric(name: str) -> bool:
+            return any(isinstance(v, int | float) and not isinstance(v, bool) for v in self.column(name))
+
         lines = [
             "| " + " | ".join(self.columns) + " |",
-            "|" + "|".join("---:" if self.is_numeric(name) else "---" for name in self.columns) + "|",
+            "|" + "|".join("---:" if numeric(name) else "---" for name in self.columns) + "|",
         ]
         for row in self.rows:
             cells = (_safe(self.cell(row, name)) for name in self.columns)

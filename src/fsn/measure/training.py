@@ -9,6 +9,7 @@ matching that transformer. Epoch ends are where a validation loss is known, and 
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -84,11 +85,6 @@ def epochs_ahead(run: Run, reference: Run) -> int:
     """For how many epochs from the first on, without a break, the run's loss is below the reference's."""
     ahead = epoch_margins(run, reference) < 0
     return len(ahead) if ahead.all() else int(np.argmin(ahead))
-
-
-def crossing_epochs(runs: Sequence[Run], bar: float) -> list[int | None]:
-    """The first epoch at which each run is at or below ``bar`` bits, ``None`` where it never is."""
-    return [first_at(valid_bits(run), bar) for run in runs]
 
 
 def first_at(losses: Sequence[float] | Array, target: float) -> int | None:
@@ -269,27 +265,22 @@ def wallclock_table(scales: Sequence[TargetLoss]) -> Table:
 
     A seed that never reaches the target counts as infinite.
     """
-    rows = []
     columns: dict[str, str | tuple[str, str]] = {
         "scale": "Size of the models.",
         "seeds": "Number of runs, and of reference runs.",
         "slowdown": ("Seconds of an epoch over the reference's.", ".2f"),
     }
+    rows: list[dict[str, Any]] = []
     for scale in scales:
-        row: dict[str, Any] = {
-            "scale": scale.label,
-            "seeds": f"{len(scale.curves)} × {len(scale.references)}",
-            "slowdown": scale.slowdown,
-        }
-        for against, found in (("mean", scale.against_mean), ("lowest", scale.against_lowest)):
-            ratios = [crossing.ratio for crossing in found]
-            for end, pick in (("", statistics.median), ("_min", min), ("_max", max)):
-                row[f"vs_{against}{end}"] = pick(ratios)
-        rows.append(row)
-    for against in ("mean", "lowest"):
-        for end, word in (("", "median"), ("_min", "lowest"), ("_max", "highest")):
-            said = f"Time to the {against} reference's final loss over its time, {word} of the runs."
-            columns[f"vs_{against}{end}"] = (said, ".2f")
+        seeds = f"{len(scale.curves)} × {len(scale.references)}"
+        rows.append({"scale": scale.label, "seeds": seeds, "slowdown": scale.slowdown})
+    ends: tuple[tuple[str, str, Callable[..., float]], ...]
+    ends = (("", "median", statistics.median), ("_min", "lowest", min), ("_max", "highest", max))
+    for against, (end, word, pick) in itertools.product(("mean", "lowest"), ends):
+        said = f"Time to the {against} reference's final loss over its time, {word} of the runs."
+        columns[f"vs_{against}{end}"] = (said, ".2f")
+        for row, scale in zip(rows, scales, strict=True):
+            row[f"vs_{against}{end}"] = pick(c.ratio for c in getattr(scale, f"against_{against}"))
     return Table.of(columns, rows, "Wall-clock to the reference's final loss.")
 
 
@@ -344,53 +335,30 @@ def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
 # -- failed runs: plateaus, divergence, losses worse than guessing --------------------------------------------
 
 
-def divergence(run: Run) -> Trouble | None:
-    """A loss that is not finite, or above log₂ V bits, where blind guessing does better."""
-    vocabulary, epoch = vocabulary_of(run), diverged_at(run)
-    if epoch is not None:
-        return "divergence", f"not finite in epoch {epoch}"
-    guessing = math.log2(vocabulary) if vocabulary and vocabulary > 1 else math.inf
-    for row in run.epochs:
-        loss = epoch_value(row, "valid_bits")
-        if loss > guessing:
-            said = f"{loss:.2f} bits at epoch {row['epoch']}, above the {guessing:.2f} of guessing among {vocabulary}"
-            return "worse than guessing", f"{said} symbols"
-    return None
+def check_runs(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
+    """All that is wrong with each run (``plateau``, ``divergence``, ``worse than guessing``), and where it shows.
 
-
-Trouble = tuple[str, str]
-"""``"plateau"``, ``"divergence"`` or ``"worse than guessing"``, and where it shows."""
-
-
-def check_runs(runs: Sequence[Run]) -> dict[str, list[Trouble]]:
-    """All that is wrong with each of the runs. Siblings are runs that differ in nothing but the seed.
-
-    A plateau is a first epoch far above the best sibling's: not above their mean, so that one failed seed
-    cannot hide another.
+    A plateau is a first epoch far above the best sibling's, that is, of a run that differs in nothing but the seed:
+    not above their mean, so that one failed seed cannot hide another. Guessing blindly costs log₂ V bits.
     """
-    families: list[list[Run]] = []
+    found: dict[str, dict[str, str]] = {run.name: {} for run in runs}
     for run in runs:
-        home = next((f for f in families if same_but_seed(f[0].config, run.config)), None)
-        if home is None:
-            families.append([run])
-        else:
-            home.append(run)
-    found: dict[str, list[Trouble]] = {run.name: [] for run in runs}
-    for family in families:
-        first = {run.name: valid_bits(run)[0] for run in family if valid_bits(run)}
+        family = [other for other in runs if same_but_seed(other.config, run.config)]
+        first = {other.name: valid_bits(other)[0] for other in family if valid_bits(other)}
         first = {name: loss for name, loss in first.items() if math.isfinite(loss)}
-        for name in trailing(first):
-            best = f"{min(first.values()):.4f}"
-            said = f"{first[name]:.4f} bits after the first epoch where its best sibling has {best}"
-            found[name].append(("plateau", said))
-    for run in runs:
-        lost = divergence(run)
-        found[run.name] += [lost] if lost else []
+        if run.name in trailing(first):
+            best = f"where its best sibling has {min(first.values()):.4f}"
+            found[run.name]["plateau"] = f"{first[run.name]:.4f} bits after the first epoch {best}"
+        vocabulary, lost = vocabulary_of(run), diverged_at(run)
+        guessing = math.log2(vocabulary) if vocabulary and vocabulary > 1 else math.inf
+        losses = {row["epoch"]: epoch_value(row, "valid_bits") for row in run.epochs}
+        worse = next((epoch for epoch, loss in losses.items() if loss > guessing), None)
+        if lost is not None:
+            found[run.name]["divergence"] = f"not finite in epoch {lost}"
+        elif worse is not None:
+            said = f"{losses[worse]:.2f} bits at epoch {worse}, above the {guessing:.2f} of guessing"
+            found[run.name]["worse than guessing"] = f"{said} among {vocabulary} symbols"
     return found
-
-
-def state_of(troubles: Sequence[Trouble]) -> str:
-    return ", ".join(kind for kind, _ in troubles) or "healthy"
 
 
 def health_table(runs: Sequence[Run]) -> Table:
@@ -398,9 +366,9 @@ def health_table(runs: Sequence[Run]) -> Table:
     troubles = check_runs(runs)
     rows = []
     for run in runs:
-        detail = "; ".join(said for _, said in troubles[run.name]) or None
-        state = {"state": state_of(troubles[run.name]), "detail": detail}
-        rows.append({"run": run.name, "epochs": len(finished_epochs(run)), **state})
+        state, detail = ", ".join(troubles[run.name]) or "healthy", "; ".join(troubles[run.name].values())
+        epochs = len(finished_epochs(run))
+        rows.append({"run": run.name, "epochs": epochs, "state": state, "detail": detail or None})
     columns = {
         "run": "The run.",
         "epochs": "Number of epochs that ran to their end.",
@@ -433,14 +401,8 @@ def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
             unit, word = next((u for u in units if longest > 2 * u[0]), units[-1])
             axes.axhspan(targets.min(), targets.max(), color=theirs, alpha=0.3, linewidth=0)
             axes.axhline(targets.mean(), color=theirs, linestyle=(0, (4, 3)), linewidth=1.0)
-            for group, shade, name in (
-                (scale.curves, ours, "FSN"),
-                (scale.references, theirs, "transformer"),
-            ):
-                for curve in group if len(group) > 1 else []:
-                    axes.plot(curve.seconds / unit, curve.loss, color=shade, alpha=0.35, linewidth=0.8)
-                mean = mean_curve(group)
-                axes.plot(mean.seconds / unit, mean.loss, color=shade, linewidth=1.9, label=name)
+            _plot(axes, scale.curves, unit, ours, label="FSN")
+            _plot(axes, scale.references, unit, theirs, label="transformer")
             mean = mean_curve(scale.curves)
             target = float(targets.mean())
             if first_at(mean.loss, target) is not None:
@@ -459,8 +421,13 @@ def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
     return figure
 
 
-def _epochs(curve: Curve) -> NDArray[np.int64]:
-    return np.arange(1, len(curve.loss) + 1)
+def _plot(axes: Axes, curves: Sequence[Curve], unit: float | None, shade: str, **look: Any) -> None:
+    """Seeds faint, their mean bold; against time in units of so many seconds, or against epochs."""
+    mean = mean_curve(curves)
+    faint, bold = {"alpha": 0.35, "linewidth": 0.8}, {"linewidth": 1.9, **look}
+    for curve in (*curves, mean) if len(curves) > 1 else (mean,):
+        x = np.arange(1, len(curve.loss) + 1) if unit is None else curve.seconds / unit
+        axes.plot(x, curve.loss, color=shade, **(bold if curve is mean else faint))
 
 
 def _focus(axes: Axes, curves: Sequence[Curve]) -> None:
@@ -487,12 +454,9 @@ def draw_loss_curves(
         for name, curves in families.items():
             if not curves:
                 continue
-            for curve in curves if len(curves) > 1 else []:
-                axes.plot(_epochs(curve), curve.loss, color=shade[name], alpha=0.35, linewidth=0.8)
-            mean = mean_curve(curves)
             label = f"{name} ({len(curves)} seed{'s' if len(curves) > 1 else ''})"
-            marker = "o" if len(mean.loss) < 3 else None
-            axes.plot(_epochs(mean), mean.loss, color=shade[name], linewidth=1.9, label=label, marker=marker)
+            marker = "o" if min(len(curve.loss) for curve in curves) < 3 else None
+            _plot(axes, curves, None, shade[name], label=label, marker=marker)
         for i, (name, (epoch, loss, spread)) in enumerate((published or {}).items()):
             diamond = {"marker": "D", "markersize": 5.5, "markerfacecolor": "none", "markeredgewidth": 1.3}
             axes.errorbar(
@@ -503,8 +467,7 @@ def draw_loss_curves(
         axes.set_ylabel("validation loss (bits per character)")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlim(left=0.5)
-        if shown:
-            _focus(axes, shown)
+        _focus(axes, shown)
         legend(axes, loc="upper right")
     return figure
 
@@ -552,8 +515,8 @@ def inspect(subject: Subject) -> Finding:
             f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character, and trains "
             f"{found['train_tokens_per_s']:,.0f} tokens a second."
         )
-        told += [f"{name}: {kind}, {said}." for kind, said in troubles]
-        state = {"best_epoch": best, "best_bits": bits, "state": state_of(troubles)}
+        told += [f"{name}: {kind}, {said}." for kind, said in troubles.items()]
+        state = {"best_epoch": best, "best_bits": bits, "state": ", ".join(troubles) or "healthy"}
         rows.append({"run": name, **state, **found})
     columns = {
         "run": "The run.",

@@ -85,7 +85,8 @@ def archive_run(
 def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
     """The thin form of a run in a new folder, signed."""
     copy.mkdir()
-    kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in (*EPOCHS, *_best(run))}
+    epochs = (*EPOCHS, best_epoch(run)) if epochs_of(run) else EPOCHS
+    kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in epochs}
     checkpoints = Checkpoints(run.folder / STATE).names() if STATE in names else []
     before = lines_of(read_state(run.folder / STATE / checkpoints[0])) if checkpoints else {}
     lines: dict[str, hashes.Entry] = {}
@@ -130,10 +131,6 @@ def _thinned(lines: list[bytes]) -> Iterator[bytes]:
         entry = json.loads(line)
         if entry.get("kind") != "step" or entry.get("step", 0) % STEPS == 0 or number == len(lines):
             yield line
-
-
-def _best(run: Run) -> list[int]:
-    return [best_epoch(run)] if epochs_of(run) else []
 
 
 def _put(copy: Path, target: Path, before: Path) -> None:

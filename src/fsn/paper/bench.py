@@ -8,10 +8,8 @@ results/RUN/measured.json   what was measured on a run's best weights: gates, st
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
-import math
 import os
 import shutil
 from collections import Counter
@@ -27,57 +25,33 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..data import Corpus, Windows
+from ..data.cache import cache_folder
 from ..errors import UserError
 from ..io import atomic_file, write_text_atomic
 from ..measure import copy_depth, coupling, losses
-from ..measure.bootstrap import SeedSummary, seed_summary
-from ..measure.copy_depth import BINS, Battery, DepthCurve, bin_name
+from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
 from ..measure.metrics import check_comparable, check_metrics, diverged_at
-from ..measure.states import DepthProfile
 from ..measure.tables import Table
 from ..measure.training import best_epoch
+from ..report.html import plain
 from ..train import Run, load_run
 from ..train.sweep import Job
 from ..train.world import choose_device
-from .needs import (
-    CODE_FSN,
-    CODE_NO_PHASES,
-    CODE_TRANSFORMER,
-    FSN_CONVERGED,
-    KURAMOTO,
-    NO_PHASES,
-    PAPER,
-    REFERENCE,
-    SAME_RECIPE,
-    Need,
-    Scale,
-    epochs_of,
-    setting_of,
-)
+from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
 
 ROOTS = (Path("runs"), Path("results"))
 """Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
 T = TypeVar("T")
 P = ParamSpec("P")
-Measured = TypeVar("Measured", Table, Looks, DepthProfile)
 TEXTS, MEASURED = "texts", "measured.json"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
 """What is kept of a battery; the paper's texts have no documents to keep apart."""
-FAMILIES: dict[str, dict[str, Need]] = {
-    "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
-    "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
-}
-"""The models of the copy-depth tables."""
-REFERENCES: dict[str, Need] = {"text": REFERENCE.best, "code": CODE_TRANSFORMER.best}
-"""What they are measured against: on text one converged transformer, on code the mean of three."""
 BIN_NAMES = [bin_name(edges) for edges in BINS]
-DEEP_BINS = [bin_name(edges) for edges in BINS if edges[0] >= 4]
 START_WINDOWS = 16
 """Windows of the training text that are kept beside the runs."""
-SHALLOW_BINS = [name for name in BIN_NAMES if name not in DEEP_BINS]
 
 
 @dataclass(frozen=True)
@@ -109,58 +83,36 @@ def store_text(results: Path, name: str, text: Text) -> Path:
 
 def stored_text(roots: Iterable[Path], name: str) -> Text | None:
     """The text kept below one of these folders, if there is one."""
-    for path in (Path(root) / TEXTS / f"{name}.npz" for root in roots):
-        if not path.is_file():
-            continue
-        try:
-            with np.load(path, allow_pickle=False) as kept:
-                found = {key: kept[key] for key in kept.files}
-            battery = Battery(*(found[name] for name in ARRAYS), *(int(found[name]) for name in NUMBERS))
-            text = found["sha256"].tobytes().decode("ascii")
-            start = torch.from_numpy(found["start"])
-            return Text(text, int(found["vocab_size"]), battery, float(found["deep_share"]), start)
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
-    return None
+    path = next((path for root in roots if (path := root / TEXTS / f"{name}.npz").is_file()), None)
+    if path is None:
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            battery = Battery(*(kept[name] for name in ARRAYS), *(int(kept[name]) for name in NUMBERS))
+            sha256, start = kept["sha256"].tobytes().decode("ascii"), torch.from_numpy(kept["start"])
+            return Text(sha256, int(kept["vocab_size"]), battery, float(kept["deep_share"]), start)
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
 
 
 def store_measurements(folder: Path, weights: str, found: Mapping[str, Any]) -> None:
     """Write ``measured.json`` into a run folder: tables, looks and depth profiles of these weights, by name."""
-    plain = {name: _plain(one) for name, one in found.items()}
-    write_text_atomic(folder / MEASURED, json.dumps({"weights": weights, **plain}, indent=1) + "\n")
+    kept = plain({"weights": weights, **found})
+    write_text_atomic(folder / MEASURED, json.dumps(kept, indent=1) + "\n")
 
 
 def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
     """What was measured on a run's best weights, if it was kept and belongs to them."""
     try:
         kept = json.loads((run.folder / MEASURED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(kept, dict) or weights_hash(run.folder) not in (None, kept.get("weights")):
-        return None
-    data = kept.get(name)
-    if not isinstance(data, dict):
-        return None
-    try:
-        fields = {key: value for key, value in data.items() if key in kind.__dataclass_fields__}
+        if weights_hash(run.folder) not in (None, kept["weights"]):
+            return None
+        fields = {key: value for key, value in kept[name].items() if key in kind.__dataclass_fields__}
         if kind is Looks:
             fields |= {"offsets": tuple(fields["offsets"]), "weights": np.array(fields["weights"])}
         return kind(**fields)
-    except (KeyError, TypeError, ValueError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses, arrays and numbers as JSON has them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 # -- the bench --------------------------------------------------------------------------------------------
@@ -184,8 +136,7 @@ class NotRun(UserError):
 def once(
     of_runs: bool = False,
 ) -> Callable[[Callable[Concatenate[Bench, P], T]], Callable[Concatenate[Bench, P], T]]:
-    """Make what a function of a bench returns only once, and an error only once too. ``of_runs``: it depends on which
-    runs serve."""
+    """Make what a function of a bench returns only once. ``of_runs``: it depends on which runs serve."""
 
     def wrap(make: Callable[Concatenate[Bench, P], T]) -> Callable[Concatenate[Bench, P], T]:
         @functools.wraps(make)
@@ -193,14 +144,8 @@ def once(
             plain = (one.folder if isinstance(one, Run) else one for one in (*args, *named.items()))
             key = (make.__qualname__, *plain, bench.early if of_runs else 0)
             if key not in bench._made:
-                try:
-                    bench._made[key] = (make(bench, *args, **named), None)
-                except UserError as error:
-                    bench._made[key] = (None, error)
-            value, failed = bench._made[key]
-            if failed is not None:
-                raise failed
-            found: T = value
+                bench._made[key] = make(bench, *args, **named)
+            found: T = bench._made[key]
             return found
 
         return made
@@ -415,30 +360,26 @@ class Bench:
     def corpus(self, role: str) -> Corpus:
         """The text of a role. It is fetched only if that was allowed."""
         name = self.corpus_name(role)
-        if not self.fetch and not self.scale.at_hand(name, self.cache):
+        if not self.fetch and not any(cache_folder(self.cache).glob(f"{name}*")):
             raise NotRun(f"the text {name} is not here; --fetch gets it")
         return self.scale.load(name, self.cache)
 
     @once()
     def text(self, role: str) -> Text:
         """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
-        return self._stored_text(role) or self._measured_text(role)
-
-    def _stored_text(self, role: str) -> Text | None:
+        scale, length = self.scale, self.scale.length(256)
         kept = stored_text(self.roots, self.corpus_name(role))
-        runs = [run for run in self.found if self.scale.role_of(run.config["corpus"]) == role]
-        if kept is None or any(run.config["corpus"]["sha256"] != kept.sha256 for run in runs):
-            return None
-        asked = (self.scale.length(256), self.scale.depth_stride, self.scale.standard, self.scale.enriched)
-        found, extra = kept.battery, int(kept.battery.enriched.sum())
-        return kept if asked == (found.length, found.stride, len(found.windows) - extra, extra) else None
-
-    def _measured_text(self, role: str) -> Text:
-        corpus, length, stride = self.corpus(role), self.scale.length(256), self.scale.depth_stride
-        labels = copy_depth.label_corpus(corpus, "valid", length, stride, cache=self.cache)
+        texts = (run.config["corpus"] for run in self.found if self._role[run.folder] == role)
+        if kept is not None and all(text["sha256"] == kept.sha256 for text in texts):
+            found, extra = kept.battery, int(kept.battery.enriched.sum())
+            asked = (length, scale.depth_stride, scale.standard, scale.enriched)
+            if asked == (found.length, found.stride, len(found.windows) - extra, extra):
+                return kept
+        corpus = self.corpus(role)
+        labels = copy_depth.label_corpus(corpus, "valid", length, scale.depth_stride, cache=self.cache)
         windows = Windows(corpus.train, 256, 256)
         start = windows.gather(torch.arange(min(START_WINDOWS, len(windows)))).to(torch.uint8)
-        battery = copy_depth.battery(labels, self.scale.standard, self.scale.enriched)
+        battery = copy_depth.battery(labels, scale.standard, scale.enriched)
         return Text(corpus.sha256, corpus.vocab_size, battery, labels.share(24), start)
 
     def battery(self, role: str) -> Battery:
@@ -484,12 +425,6 @@ class Bench:
 
     # -- copy depth ----------------------------------------------------------------------------------------
 
-    @once(of_runs=True)
-    def reference(self, role: str) -> NDArray[np.float64]:
-        """Loss of every target under the reference: one run, or the mean of several."""
-        runs = self.runs(REFERENCES[role])
-        return np.asarray(np.mean([self.losses(run, role).astype(np.float64) for run in runs], axis=0))
-
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
         """Margins by bin, one row per run and bin, against the losses ``base`` of every target."""
         losses = {name: self.losses(run, role) for name, run in runs.items()}
@@ -497,45 +432,16 @@ class Bench:
             losses, base, self.battery(role), resamples=self.scale.cluster_resamples
         )
 
-    def seed_names(self, role: str, family: str) -> dict[str, Run]:
-        """A family's runs by their names in the margins table: ``"FSN, s0"``."""
-        return {f"{family}, s{seed}": run for seed, run in self.by_seed(FAMILIES[role][family]).items()}
 
-    @once(of_runs=True)
-    def margins(self, role: str) -> Table:
-        """Margins against the reference, one row per run and bin, of every family that has runs."""
-        runs = {k: v for family in FAMILIES[role] for k, v in self.seed_names(role, family).items()}
-        return self.against(role, runs, self.reference(role))
-
-    def cell(self, role: str, run: str, name: str) -> Mapping[str, float]:
-        """The row of one run and bin."""
-        return cell(self.margins(role), run, name)
-
-    def seed_margins(self, role: str, family: str, name: str) -> SeedSummary:
-        """Mean, deviation and extremes over seeds of the margin on one bin."""
-        self.runs(FAMILIES[role][family])
-        seeds = self.seed_names(role, family)
-        return seed_summary([self.cell(role, run, name)["margin"] for run in seeds])
-
-    @once(of_runs=True)
-    def curve(self, family: str) -> DepthCurve:
-        """Seed-mean margin of a family at every exact depth of the text."""
-        seeds = [self.losses(run, "text") for run in self.runs(FAMILIES["text"][family])]
-        reference, battery = self.reference("text"), self.battery("text")
-        return copy_depth.depth_curve(seeds, reference, battery, self.scale.position_resamples)
-
-
-Kind = type[Table] | type[Looks] | type[DepthProfile]
-MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], Kind, tuple[Need, ...]]] = {}
+MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], type[Any], tuple[Need, ...]]] = {}
 """What is measured on the weights of single runs, and of which runs the page shows it."""
 
 
-def measurement(
-    name: str, kind: type[Measured], *needs: Need
-) -> Callable[..., Callable[[Bench, Run], Measured]]:
-    """Make a function that measures a run's weights known: ``fsn archive --measure`` keeps what it returns."""
+def measurement(name: str, kind: type[T], *needs: Need) -> Callable[..., Callable[[Bench, Run], T]]:
+    """Make a function that measures a run's weights known: ``fsn archive --measure`` keeps the table, looks or depth
+    profile that it returns."""
 
-    def register(measure: Callable[[Bench, Run], Measured]) -> Callable[[Bench, Run], Measured]:
+    def register(measure: Callable[[Bench, Run], T]) -> Callable[[Bench, Run], T]:
         MEASUREMENTS[name] = (measure, kind, needs)
         return lambda bench, run: bench.measured(run, name)
 
@@ -569,26 +475,28 @@ class Standing:
             shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
             groups.setdefault((shown, have), []).extend(need.seeds)
         return "; ".join(
-            need.words(self.bench.corpus_name(need.role), scale.length(need.length), seeds) + have
+            need.seed(*seeds).words(self.bench.corpus_name(need.role), scale.length(need.length)) + have
             for (need, have), seeds in groups.items()
         )
 
     def begun_words(self) -> str:
         """How far those are that were begun."""
-        shown = [
-            f"{run.name} has {epochs_of(run)} of {self.bench.scale.epochs(need.epochs)} epochs"
-            for need, run in self.begun
-        ]
-        return ", ".join(shown)
+        asked = [(run, self.bench.epoch(need.epochs)) for need, run in self.begun]
+        return ", ".join(f"{run.name} has {epochs_of(run)} of {epochs} epochs" for run, epochs in asked)
 
     def jobs(self, runs: Path) -> list[Job]:
-        """What must be trained, as runs of a sweep: those begun in ``runs`` go on there."""
-        found = []
+        """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` go on
+        there."""
+        found, scale = [], self.bench.scale
         for need, begun in [*self.begun, *((need, None) for need in self.missing)]:
-            job = job_of(need, self.bench, runs)
+            corpus, recipe = self.bench.corpus_name(need.role), scale.recipe(need, need.seeds[0])
+            parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
+            parts += [f"length{recipe.length}"] if need.length != 256 else []
+            out = runs / "-".join([*parts, f"seed{recipe.seed}"])
             if begun is not None and runs.resolve() in begun.folder.resolve().parents:
-                job = replace(job, name=begun.folder.name, out=begun.folder)
-            found.append(replace(job, extend=begun is not None))
+                out = begun.folder
+            model, extend = scale.overrides(need), begun is not None
+            found.append(Job(out.name, need.preset, corpus, out, recipe, model, extend=extend))
         return found
 
     def bring(self, runs: Path) -> None:
@@ -596,16 +504,6 @@ class Standing:
         for (_, run), job in zip(self.begun, self.jobs(runs), strict=False):
             if not job.out.exists() and (run.folder / "last").is_dir() and epochs_of(run):
                 shutil.copytree(run.folder, job.out, ignore=shutil.ignore_patterns("lock"))
-
-
-def job_of(need: Need, bench: Bench, runs: Path) -> Job:
-    """The run of a need of one seed as a sweep has it, in a folder named by what it is."""
-    scale, corpus = bench.scale, bench.corpus_name(need.role)
-    recipe = scale.recipe(need, need.seeds[0])
-    parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
-    parts += [f"length{recipe.length}"] if need.length != 256 else []
-    name = "-".join([*parts, f"seed{recipe.seed}"])
-    return Job(name, need.preset, corpus, runs / name, recipe, scale.overrides(need))
 
 
 def sweep_text(jobs: Sequence[Job], about: str, out: Path) -> str:

@@ -8,14 +8,13 @@ them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from .. import data
 from ..data import Corpus, enwik8
-from ..data.cache import cache_folder
 from ..measure.metrics import finished_epochs
 from ..models import Config, preset
 from ..train import Recipe, Run
@@ -67,10 +66,9 @@ class Need:
         changed = ", ".join(f"{name}={value}" for name, value in self.overrides)
         return self.preset + (f" ({changed})" if changed else "")
 
-    def words(self, corpus: str, length: int, seeds: Sequence[int] | None = None) -> str:
+    def words(self, corpus: str, length: int) -> str:
         """The runs in words, for lists of what is missing."""
-        chosen = self.seeds if seeds is None else seeds
-        which = f"seed {chosen[0]}" if len(chosen) == 1 else "seeds " + ", ".join(map(str, chosen))
+        which = f"seed{'s' if len(self.seeds) != 1 else ''} {', '.join(map(str, self.seeds))}"
         long = f", windows of {length}" if self.length != 256 else ""
         return (
             f"{self.model} on {corpus}, {which}, {self.epochs} epoch{'s' if self.epochs != 1 else ''}{long}"
@@ -143,16 +141,13 @@ SAME_RECIPE = (
 """What makes two runs the same experiment. Precision, engine and what is written down when may differ."""
 
 
-@functools.cache
-def _preset(name: str, vocab_size: int, overrides: tuple[tuple[str, Any], ...]) -> Config:
-    return preset(name, vocab_size, **dict(overrides))
+_preset = functools.cache(preset)
 
 
 class Scale:
     """The paper's corpora, models, seeds, epochs and slices as they are. The tests make all of it smaller."""
 
     name = "paper"
-    note = ""
     corpora: ClassVar[dict[str, tuple[str, ...]]] = {
         "text": ("enwik8",),
         "code": ("codeparrot", "pypi-python"),
@@ -179,7 +174,7 @@ class Scale:
 
     def config(self, need: Need, vocab_size: int) -> Config:
         """The model of a need."""
-        return _preset(need.preset, vocab_size, tuple(self.overrides(need).items()))
+        return _preset(need.preset, vocab_size, **self.overrides(need))
 
     def recipe(self, need: Need, seed: int) -> Recipe:
         return Recipe(length=self.length(need.length), epochs=self.epochs(need.epochs), seed=seed)
@@ -189,10 +184,6 @@ class Scale:
         if corpus.get("sha256") == enwik8.SHA256:
             return "text"
         return next((role for role, names in self.corpora.items() if corpus.get("name") in names), None)
-
-    def at_hand(self, name: str, cache: Path | None) -> bool:
-        """Whether a corpus can be read without fetching it."""
-        return any(cache_folder(cache).glob(f"{name}*"))
 
     def load(self, name: str, cache: Path | None) -> Corpus:
         return data.load(name, cache)

@@ -148,26 +148,12 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 def data_table(rows: Sequence[Row]) -> Table:
     """At full precision, for CSV."""
-    papers = [(None, None) if row.paper is None else (row.paper.value, row.paper.spread) for row in rows]
-    ours = [(row.ours, row.spread, row.difference, row.seeds, row.state, row.remark) for row in rows]
-    heads = [(row.group, row.quantity) for row in rows]
-    return table_of(
-        COLUMNS, [head + paper + rest for head, paper, rest in zip(heads, papers, ours, strict=True)]
-    )
-
-
-def grouped(group: str, rows: Iterable[Row]) -> list[Row]:
-    """The rows under one heading."""
-    return [dataclasses.replace(row, group=group) for row in rows]
-
-
-def levels(bench: Bench, role: str, rows: Iterable[Row]) -> list[Row]:
-    """Levels of loss, or counts, on the text of a role: no differences where that is not the paper's text."""
-    text = bench.stand_in([role])
-    if not text:
-        return list(rows)
-    remarks = [(row, row.remark if text in row.remark else joined(row.remark, text)) for row in rows]
-    return [dataclasses.replace(row, comparable=False, remark=remark) for row, remark in remarks]
+    lines = []
+    for row in rows:
+        paper = (None, None) if row.paper is None else (row.paper.value, row.paper.spread)
+        ours = (row.ours, row.spread, row.difference, row.seeds, row.state, row.remark)
+        lines.append((row.group, row.quantity, *paper, *ours))
+    return table_of(COLUMNS, lines)
 
 
 def joined(*parts: str) -> str:
@@ -175,55 +161,6 @@ def joined(*parts: str) -> str:
 
 
 Measurement = float | SeedSummary | tuple[float | SeedSummary, str]
-
-
-def make_row(
-    bench: Bench,
-    quantity: str,
-    paper: Cited | float | None,
-    needs: Sequence[Need],
-    measure: Callable[..., Measurement],
-    form: str = ".4f",
-    remark: str = "",
-    timed: bool = False,
-    whole: bool = False,
-) -> Row:
-    """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
-
-    A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
-    so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``measure`` returns a number,
-    a summary over seeds, or either with a remark. The paper's number may stand in its prose or in its
-    configuration table: then it is given as it is.
-    """
-    paper = Cited(float(paper)) if isinstance(paper, int | float) else paper
-    standing = bench.standing(needs)
-    groups = [list(bench.by_seed(need).values()) for need in needs]
-    runs = [run for group in groups for run in group]
-    asked = [len(bench.scale.seeds(need)) for need in needs]
-    seeds = " × ".join(f"{len(group)}/{count}" for group, count in zip(groups, asked, strict=True))
-    if len(groups) > 2:
-        seeds = f"{len(runs)}/{sum(asked)} runs"
-    missing = Row(quantity, paper, None, None, seeds, MISSING, form)
-    if not all(groups) or (whole and not standing.complete):
-        return dataclasses.replace(missing, remark=standing.absent() or OTHER_WEIGHTS)
-    try:
-        if timed:
-            bench.same_setting(*groups)
-            remark = joined(remark, commits_of(runs))
-        found = measure(*groups)
-    except UserError as error:
-        return dataclasses.replace(missing, remark=str(error))
-    found, more = found if isinstance(found, tuple) else (found, "")
-    spread = None
-    if isinstance(found, SeedSummary):
-        spread = found.std if found.count > 1 else None
-        found = found.mean
-    text = bench.stand_in({need.role for need in needs})
-    state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
-    remark = joined(
-        remark, text, precisions_of(runs), more, "nothing to measure" if math.isnan(found) else ""
-    )
-    return Row(quantity, paper, found, spread, seeds, state, form, remark)
 
 
 # -- items -------------------------------------------------------------------------------------------------
@@ -241,13 +178,16 @@ class Picture:
 
 @dataclass
 class Result:
-    """What an item found: rows beside the paper's, further tables, pictures, remarks, data for the page."""
+    """What an item finds on a bench: rows beside the paper's, further tables, pictures, remarks, data for the page."""
 
+    bench: Bench
     rows: list[Row] = field(default_factory=list)
     tables: list[tuple[str, Table]] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     live: Mapping[str, Any] = field(default_factory=dict)
+    heading: str = ""
+    """What the next rows stand under."""
 
     @property
     def state(self) -> str:
@@ -259,6 +199,66 @@ class Result:
             return "partly"
         return "computed" if states == {COMPUTED} else "measured"
 
+    def row(
+        self,
+        quantity: str,
+        paper: Cited | float | None,
+        needs: Sequence[Need],
+        measure: Callable[..., Measurement],
+        form: str = ".4f",
+        remark: str = "",
+        level: str = "",
+        timed: bool = False,
+        whole: bool = False,
+    ) -> Row:
+        """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
+
+        A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
+        so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``level`` is the role of the
+        text of which this is a level of loss, or a count: no difference where that is not the paper's text.
+        ``measure`` returns a number, a summary over seeds, or either with a remark. The paper's number may stand
+        in its prose or in its configuration table: then it is given as it is.
+        """
+        bench, standing = self.bench, self.bench.standing(needs)
+        paper = Cited(float(paper)) if isinstance(paper, int | float) else paper
+        groups = [list(bench.by_seed(need).values()) for need in needs]
+        runs = [run for group in groups for run in group]
+        asked = [len(bench.scale.seeds(need)) for need in needs]
+        seeds = " × ".join(f"{len(group)}/{count}" for group, count in zip(groups, asked, strict=True))
+        if len(groups) > 2:
+            seeds = f"{len(runs)}/{sum(asked)} runs"
+        other = bench.stand_in([level] if level else [])
+        text = other or bench.stand_in({need.role for need in needs})
+        ours, spread, state = None, None, MISSING
+        try:
+            if not all(groups) or (whole and not standing.complete):
+                raise NotRun(standing.absent() or OTHER_WEIGHTS)
+            if timed:
+                bench.same_setting(*groups)
+                remark = joined(remark, commits_of(runs))
+            found = measure(*groups)
+        except UserError as error:
+            remark = joined(str(error), other)
+        else:
+            value, more = found if isinstance(found, tuple) else (found, "")
+            if isinstance(value, SeedSummary):
+                ours, spread = value.mean, value.std if value.count > 1 else None
+            else:
+                ours = value
+            state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
+            nothing = "nothing to measure" if math.isnan(ours) else ""
+            remark = joined(remark, text, precisions_of(runs), more, nothing)
+        row = Row(quantity, paper, ours, spread, seeds, state, form, remark, self.heading, not other)
+        self.rows.append(row)
+        return row
+
+    def picture(
+        self, name: str, caption: str, draw: Callable[[Any], Figure], shown: Any, table: Table | None = None
+    ) -> None:
+        """A figure of what is ``shown``: a table of numbers, or something that ``table`` has the numbers of."""
+        table = shown if isinstance(shown, Table) else table
+        self.pictures.append(Picture(name, caption, functools.partial(draw, shown), table))
+
 
 @dataclass(frozen=True)
 class Item:
@@ -268,13 +268,20 @@ class Item:
     title: str
     where: str
     about: str
-    compute: Callable[[Bench], Result]
+    fill: Callable[[Bench, Result], None]
     needs: tuple[Need, ...] = ()
 
+    def compute(self, bench: Bench) -> Result:
+        result = Result(bench)
+        self.fill(bench, result)
+        return result
 
-def item(name: str, title: str, where: str, *needs: Need) -> Callable[[Callable[[Bench], Result]], Item]:
+
+def item(
+    name: str, title: str, where: str, *needs: Need
+) -> Callable[[Callable[[Bench, Result], None]], Item]:
     """Make the function below an item; its docstring is what the page says about it."""
-    return lambda compute: Item(name, title, where, " ".join((compute.__doc__ or "").split()), compute, needs)
+    return lambda fill: Item(name, title, where, " ".join((fill.__doc__ or "").split()), fill, needs)
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -369,14 +376,17 @@ def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -
 
 
 def listing(
-    values: Iterable[float],
+    values: Iterable[Any],
     true: Callable[[Any], Any],
     form: Callable[[float], str] | str = bits,
     words: str = "{}",
 ) -> Found:
-    """Whether something is true of these values, and the values in words."""
+    """Whether something is true of these values, and the values in words: all of them at the one ``{}``, or each at
+    its own. Where a value is itself a list, it is written with commas."""
     found = list(values)
-    return bool(true(found)), words.format(listed(found, form))
+    rows = [one if isinstance(one, Sequence) else [one] for one in found]
+    shown = [listed(row, form) for row in rows]
+    return bool(true(found)), words.format(*(shown if words.count("{}") > 1 else [", ".join(shown)]))
 
 
 def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits) -> Found:

@@ -47,12 +47,7 @@ from .rows import (
 from .sections import CLAIMS, ITEMS, needs_of
 from .sections.beyond import found_runs, papers_values
 
-WORDS = {
-    "measured": "measured",
-    "computed": "computed, needs no run",
-    "partly": "partly measured",
-    "missing": "missing",
-}
+WORDS = {"computed": "computed, needs no run", "partly": "partly measured"}
 
 
 @dataclass(frozen=True)
@@ -136,7 +131,12 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
 
     Only what is known is shown; the rest is counted, and stands in the CSV file.
     """
-    lines = [f"## {item.title}", "", f"*{item.where}. {WORDS[result.state].capitalize()}.* {item.about}", ""]
+    lines = [
+        f"## {item.title}",
+        "",
+        f"*{item.where}. {WORDS.get(result.state, result.state).capitalize()}.* {item.about}",
+        "",
+    ]
     for group, rows in groups(result.rows):
         known = [row for row in rows if row.state != MISSING]
         if known:
@@ -153,19 +153,14 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
     return "\n".join(lines)
 
 
-def verdict_heading(scale: str) -> str:
-    """At another scale than the paper's a verdict tests the machinery and is no result."""
-    return "verdict" if scale == "paper" else "verdict (machinery test)"
-
-
 def claim_words(claim: Claim) -> str:
     """The sentence, and what to know about it."""
     return claim.says + (f" (About {ABOUT_SPEED}.)" if claim.speed else "")
 
 
-def claims_markdown(judged: Sequence[tuple[Claim, Verdict]], scale: str = "paper") -> str:
+def claims_markdown(judged: Sequence[tuple[Claim, Verdict]]) -> str:
     """Those with a verdict as a table; those without one folded away below it."""
-    columns = ("where", "the paper says", verdict_heading(scale), "evidence")
+    columns = ("where", "the paper says", "verdict", "evidence")
 
     def table(some: Sequence[tuple[Claim, Verdict]]) -> str:
         lines = [(c.where, claim_words(c), f"**{v.state}**", v.evidence) for c, v in some]
@@ -211,7 +206,6 @@ def top_markdown(report: Report) -> str:
         f"of seeds in the same row (found/asked). Written by `fsn reproduce --all`; do not edit. The same with live "
         f"curves is `{PAGE}`, which that command writes beside this page.",
         "",
-        *([f"**{note}**", ""] if (note := report.bench.scale.note) else []),
         summary(report) + " What has no run is left out, never filled in: see the list of missing runs.",
         "",
         *(f"- {note}" for note in report.bench.notes + rounded_notes(report.bench)),
@@ -233,14 +227,6 @@ def end_markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def report_markdown(report: Report) -> str:
-    """The whole registry as one page of Markdown."""
-    items = [item_markdown(item, result, "reproduction") for item, result in report.results]
-    claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    claims += [claims_markdown(report.judged, report.bench.scale.name)]
-    return "\n".join([top_markdown(report), *items, *claims, end_markdown(report)]).rstrip() + "\n"
-
-
 def write_report(report: Report, out: Path) -> list[Path]:
     """``reproduction.md``, ``reproduction.html`` and the folder ``reproduction/`` with CSV and figures."""
     from .page import build_page
@@ -250,7 +236,10 @@ def write_report(report: Report, out: Path) -> list[Path]:
         write_item(item, result, folder)
     write_claims(report.judged, folder, report.bench.scale.name)
     markdown, page = out / "reproduction.md", out / PAGE
-    write_text_atomic(markdown, report_markdown(report))
+    items = [item_markdown(item, result, "reproduction") for item, result in report.results]
+    claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
+    parts = [top_markdown(report), *items, *claims, claims_markdown(report.judged), end_markdown(report)]
+    write_text_atomic(markdown, "\n".join(parts).rstrip() + "\n")
     write_text_atomic(page, build_page(report, folder))
     return [markdown, page]
 
@@ -324,10 +313,11 @@ def _mean(bits: Sequence[float | None]) -> str:
 
 def fill(text: str, block: str) -> str:
     """The README with the block between its markers replaced."""
-    pattern = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
-    if not pattern.search(text):
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not end:
         raise UserError(f"the README has no {BEGIN} and {END}; put them where the table should stand")
-    return pattern.sub(lambda _: f"{BEGIN}\n{block.strip()}\n{END}", text, count=1)
+    return f"{head}{begin}\n{block.strip()}\n{end}{tail}"
 
 
 def write_readme(readme: Path, results: Path) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape as _escape
 from importlib import resources
 from typing import Any
+
+import numpy as np
 
 from ..measure.style import COLOURS
 from ..measure.tables import Table
@@ -57,20 +60,23 @@ def embed(data: object) -> str:
     Numbers that are not finite become null: JSON has none, and a chart leaves such points out. ``<`` is
     written as an escape, so that no text of a corpus can end the element.
     """
-    text = json.dumps(_plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in ("<", ">", "&", "\u2028", "\u2029"):
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+def plain(value: Any) -> Any:
+    """Dataclasses, arrays and numbers as JSON has them: what is not finite becomes null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(

@@ -98,13 +98,6 @@ def write_findings(run: Run, findings: Mapping[str, Finding], folder: Path) -> l
             shown = data_table(table)
             body.append(f'<div class="card">{f"<details>{fold}{shown}</details>" if fold else shown}</div>')
         sections.append("\n".join([*body, "</section>"]))
-    html = folder / "inspection.html"
-    write_text_atomic(html, build_page(run, findings, sections))
-    return [html, *written]
-
-
-def build_page(run: Run, findings: Mapping[str, Finding], sections: list[str]) -> str:
-    """The page around the sections."""
     contents = "".join(
         f'<li><a href="#{escape(part)}">{escape(finding.title)}</a></li>'
         for part, finding in findings.items()
@@ -115,5 +108,10 @@ def build_page(run: Run, findings: Mapping[str, Finding], sections: list[str]) -
         f'<header class="top"><p class="eyebrow">Inspection</p><h1>{escape(run.name)}</h1>'
         f'<p class="lede">{escape(lede)}</p><nav><ol class="contents">{contents}</ol></nav></header>'
     )
-    body = "\n".join([head, "<main>", *sections, "</main>"])
-    return page(f"{run.name}: inspection", body, description=f"What the instruments found on {run.name}.")
+    html, about = (
+        "\n".join([head, "<main>", *sections, "</main>"]),
+        f"What the instruments found on {run.name}.",
+    )
+    file = folder / "inspection.html"
+    write_text_atomic(file, page(f"{run.name}: inspection", html, description=about))
+    return [file, *written]

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from ...report import asset, data_table, escape, page
 from ..rows import Item, Result
-from ..writing import Report, claim_words, end_markdown, item_markdown, top_markdown, verdict_heading
+from ..writing import Report, claim_words, end_markdown, item_markdown, top_markdown
 
 PACKAGE = "fsn.paper.page"
 
@@ -56,12 +56,11 @@ def _claims(report: Report) -> str:
             f'<td>{escape(claim_words(claim))} <span class="where">{escape(claim.where)}</span></td>'
             f"<td>{escape(verdict.evidence)}</td></tr>"
         )
-    headings = (verdict_heading(report.bench.scale.name), "the paper says", "evidence")
     return (
         '<section id="claims"><h2>Claims</h2><p>Sentences of the paper that a run can confirm or refute, '
         'each with what was measured.</p><div class="card"><div class="controls"><span id="claims-filter">'
         '</span><output id="claims-count"></output></div><div class="scroll tall"><table class="claims">'
-        f"<thead><tr>{''.join(f'<th>{heading}</th>' for heading in headings)}</tr></thead><tbody>"
+        "<thead><tr><th>verdict</th><th>the paper says</th><th>evidence</th></tr></thead><tbody>"
         f"{''.join(lines)}</tbody></table></div></div></section>"
     )
 

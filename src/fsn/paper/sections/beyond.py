@@ -35,7 +35,7 @@ from ..needs import (
     Need,
     epochs_of,
 )
-from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, grouped, item, make_row
+from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, item
 from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -89,20 +89,11 @@ def found_runs(bench: Bench, need: Need) -> list[Run]:
 def compared_at(every: Mapping[Need, list[Run]], need: Need) -> set[int]:
     """Epochs at which a model stands beside others: the last that FSN and transformer of its size, text and
     length both have, and the last of runs of the same model with something replaced."""
-    furthest = {
-        other.family: max(map(epochs_of, runs), default=0)
-        for other, runs in every.items()
-        if other.family in ("fsn", "transformer")
-        and not other.overrides
-        and other.plain[1:] == need.plain[1:]
-    }
-    variants = {
-        epochs_of(run)
-        for other, runs in every.items()
-        for run in runs
-        if other.plain == need.plain and not need.overrides
-    }
-    return variants | ({min(furthest.values())} if len(furthest) == 2 else set())
+    unchanged = {other.plain: runs for other, runs in every.items() if not other.overrides}
+    pair = [unchanged.get((family, *need.plain[1:])) for family in ("fsn", "transformer")]
+    both = {min(max(map(epochs_of, runs or []), default=0) for runs in pair)} if None not in pair else set()
+    same = [runs for other, runs in every.items() if other.plain == need.plain and not need.overrides]
+    return both | {epochs_of(run) for runs in same for run in runs}
 
 
 def progress(bench: Bench) -> list[Row]:
@@ -135,11 +126,11 @@ def progress(bench: Bench) -> list[Row]:
 
 
 @item("so-far", "What has been trained so far", "beyond the paper")
-def so_far(bench: Bench) -> Result:
+def so_far(b: Bench, out: Result) -> None:
     """Every run found, at the epochs it has reached; the number of seeds is what was found."""
     nothing = Row("any run of the paper", None, None, state=MISSING, remark="no run has finished an epoch")
-    notes = ["The paper's value stands only where model, text and epoch are the same."]
-    return Result(rows=progress(bench) or [nothing], notes=notes)
+    out.rows += progress(b) or [nothing]
+    out.notes.append("The paper's value stands only where model, text and epoch are the same.")
 
 
 # -- beyond the paper: at matched epochs -------------------------------------------------------------------
@@ -156,7 +147,7 @@ def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
     return found
 
 
-def matched(b: Bench) -> tuple[int, Run, dict[str, Run]] | None:
+def matched(b: Bench) -> tuple[int, Run, dict[str, Run]]:
     """The last weights of a transformer beside which another model has its own, and the runs that do.
 
     Those of another model are of the same epoch, or earlier by a tenth at most: that can only be to its disadvantage.
@@ -171,37 +162,31 @@ def matched(b: Bench) -> tuple[int, Run, dict[str, Run]] | None:
                 models[name if near == epoch else f"{name} (epoch {near})"] = runs[near]
         if models:
             return epoch, references[epoch], models
-    return None
+    raise NotRun("no transformer and FSN of seed 0 with weights of the same epoch")
 
 
 @item("copy-depth-so-far", "Copy depth at matched epochs", "beyond the paper")
-def depth_so_far(b: Bench) -> Result:
+def depth_so_far(b: Bench, out: Result) -> None:
     """The copy-depth margins of seed 0 against the transformer's weights of the same epoch, whatever that is."""
-
-    def missing(remark: str) -> Result:
-        return Result(rows=[Row("margins at matched epochs", None, None, state=MISSING, remark=remark)])
-
-    found = matched(b)
-    if found is None:
-        return missing("no transformer and FSN of seed 0 with weights of the same epoch")
-    epoch, reference, models = found
     try:
+        epoch, reference, models = matched(b)
         margins = b.against("text", models, b.losses(reference, "text"))
     except NotRun as reason:
-        return missing(str(reason))
-    rows = []
+        out.rows.append(Row("margins at matched epochs", None, None, state=MISSING, remark=str(reason)))
+        return
+    heading = f"Epoch {epoch}, against {reference.name}"
     for line in margins.rows:
         margin, remark = margin_of(line, "{tokens:,} targets")
         title = f"{line['run']}, depth {line['bin']}"
-        rows.append(Row(title, None, margin, None, "1", form="+.4f", remark=remark))
+        out.rows.append(Row(title, None, margin, None, "1", form="+.4f", remark=remark, group=heading))
     losses = {name: b.losses(run, "text") for name, run in {"transformer": reference, **models}.items()}
+    levels = copy_depth.depth_losses(losses, b.battery("text"))
+    out.tables.append(("Bits per target by copy depth", levels))
     caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
     families = copy_depth.seed_mean_table(margins, {name: [name] for name in models})
     draw = functools.partial(copy_depth.draw_depth_bars, families)
-    return Result(
-        rows=grouped(f"Epoch {epoch}, against {reference.name}", rows),
-        tables=[("Bits per target by copy depth", copy_depth.depth_losses(losses, b.battery("text")))],
-        pictures=[Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, margins)],
+    out.pictures.append(
+        Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, margins)
     )
 
 
@@ -262,7 +247,7 @@ def beside_the_paper(ours: Table, pair: Pair) -> Table:
     "beyond the paper",
     *dict.fromkeys(need for pair in PAIRS for both in models_of(pair).values() for need in both),
 )
-def dropout(b: Bench) -> Result:
+def dropout(b: Bench, result: Result) -> None:
     """Copy-depth margins of the FSN and of Kuramoto attention, with and without dropout on the feed-forward output,
     beside the paper's. The transformer that a model is measured against has the same dropout."""
 
@@ -271,17 +256,14 @@ def dropout(b: Bench) -> Result:
             return margin_of(cell(dropout_margins(b, pair), model, name), "{loss:.4f} bits per target")
 
         title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
-        return make_row(b, title, paper, models_of(pair)[model], margin, "+.4f")
+        return result.row(title, paper, models_of(pair)[model], margin, "+.4f")
 
-    result = Result()
     for pair in PAIRS:
         rows = []
         for model, (need, _) in models_of(pair).items():
             epochs = next((epochs_of(run) for run in b.by_seed(need).values()), b.epoch(need.epochs))
-            rows += grouped(
-                f"{model}, best of {epochs} epochs", [row(pair, model, name) for name in BIN_NAMES]
-            )
-        result.rows += rows
+            result.heading = f"{model}, best of {epochs} epochs"
+            rows += [row(pair, model, name) for name in BIN_NAMES]
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
             caption = (
@@ -295,7 +277,6 @@ def dropout(b: Bench) -> Result:
             "Best weights of each model. The paper lists dropout 0.1 for both models; its transformer has 50 epochs, "
             "ours 30."
         )
-    return result
 
 
 # -- which field copies ------------------------------------------------------------------------------------
@@ -320,33 +301,30 @@ def rise(table: Table, field: str, layer: int, depths: tuple[str, ...]) -> float
 
 
 @item("lesions", "Which field copies", "beyond the paper", FSN.seed(0))
-def which_field_copies(b: Bench) -> Result:
+def which_field_copies(b: Bench, out: Result) -> None:
     """The present and the successor field of every layer, taken out in turn: what new text and long copies
     cost then."""
     need = FSN.seed(0)
     run = b.reached(need, 0)
 
-    def row(field: str, layer: int, words: str, depths: tuple[str, ...]) -> Row:
+    def row(field: str, layer: int, words: str, depths: tuple[str, ...]) -> None:
+        def rises(runs: list[Run]) -> float:
+            return rise(lesions_of(b, runs[0]), field, layer, depths)
+
         title = f"without the {field} field of layer {layer}, {words}: rise in bits"
-        return make_row(
-            b, title, None, [need], lambda runs: rise(lesions_of(b, runs[0]), field, layer, depths), "+.3f"
-        )
+        out.row(title, None, [need], rises, "+.3f")
 
     layers = range(1, run.model_config.layers + 1) if run is not None else range(1, 2)
     kinds = (("new text (depth 0–1)", SHALLOW), ("long copies (depth 16 and more)", DEEP))
-    places = itertools.product(FIELDS, layers, kinds)
-    result = Result(rows=[row(field, layer, *kind) for field, layer, kind in places])
-    if run is not None and any(row.ours is not None for row in result.rows):
-        table = lesions_of(b, run)
-        result.notes.append(
+    for field, layer, kind in itertools.product(FIELDS, layers, kinds):
+        row(field, layer, *kind)
+    if run is not None and any(row.ours is not None for row in out.rows):
+        out.notes.append(
             "Nothing is trained again after a field is taken out, so a rise says what the rest relies on; what a model "
             "that never had it would lose is for the ablations to say."
         )
         caption = f"Rise of the loss, in bits per target, when one field of one layer of {run.name} is taken out, by "
-        result.pictures.append(
-            Picture("lesions", caption + "copy depth.", lambda: lesions.draw_lesions(table), table)
-        )
-    return result
+        out.picture("lesions", caption + "copy depth.", lesions.draw_lesions, lesions_of(b, run))
 
 
 # -- where it looks ----------------------------------------------------------------------------------------
@@ -367,16 +345,16 @@ def looks_of(b: Bench, run: Run) -> Looks:
 
 
 @item("looks", "Where it looks", "beyond the paper", *tuple(LOOKING.values()))
-def where_it_looks(b: Bench) -> Result:
+def where_it_looks(b: Bench, out: Result) -> None:
     """Attention when a text says something again: at the place itself, or at what came next."""
 
-    def most(name: str, offset: int, words: str) -> Row:
+    def most(name: str, offset: int, words: str) -> None:
         def weight(runs: list[Run]) -> Measurement:
             layer, weight = looks_of(b, runs[0]).most(offset)
             return weight, f"layer {layer}"
 
         title = f"{name}: attention of the layer that looks most at {words}"
-        return make_row(b, title, None, [LOOKING[name]], weight, ".3f")
+        out.row(title, None, [LOOKING[name]], weight, ".3f")
 
     def saved(name: str) -> Row:
         def bits(runs: list[Run]) -> Measurement:
@@ -384,16 +362,16 @@ def where_it_looks(b: Bench) -> Result:
             return one.second - one.first, f"from {one.first:.3f} to {one.second:.3f}"
 
         title = f"{name}: bits a symbol, second saying minus first"
-        return make_row(b, title, None, [LOOKING[name]], bits, "+.3f")
+        return out.row(title, None, [LOOKING[name]], bits, "+.3f")
 
-    result, found = Result(), []
+    found = []
     for name, need in LOOKING.items():
-        rows = [most(name, 0, "the same place"), most(name, 1, "what came next"), saved(name)]
-        result.rows += rows
-        if rows[-1].ours is not None:
+        most(name, 0, "the same place")
+        most(name, 1, "what came next")
+        if saved(name).ours is not None:
             found.append(replace(looks_of(b, b.run(need)), name=name))
     if found:
-        result.notes.append(
+        out.notes.append(
             "Passages of two fifths of a window, one fifth of other text, the passage again. Attention passes on what "
             "lies where it looks, so a transformer that copies looks one place further, at what came next. Coupling to "
             "successors passes that on from the place itself."
@@ -403,5 +381,4 @@ def where_it_looks(b: Bench) -> Result:
             "at +1 what came next."
         )
         table = stacked([one.table() for one in found])
-        result.pictures.append(Picture("looks", caption, lambda: looks.draw_looks(found), table))
-    return result
+        out.picture("looks", caption, looks.draw_looks, found, table)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...measure import copy_depth, training
+from ...measure.bootstrap import SeedSummary, seed_summary
 from ...measure.copy_depth import EARLY_BINS, bin_name
 from ...measure.tables import Table
 from ...train import Run
-from ..bench import BIN_NAMES, DEEP_BINS, FAMILIES, REFERENCES, SHALLOW_BINS, Bench, NotRun, cell, once
+from ..bench import BIN_NAMES, Bench, NotRun, cell, once
 from ..needs import (
     CODE_FSN,
     CODE_NO_PHASES,
@@ -31,18 +34,14 @@ from ..rows import (
     Found,
     Measurement,
     NoCase,
-    Picture,
     Result,
     Row,
     cite,
-    grouped,
     item,
     joined,
-    levels,
     listed,
     listing,
     macro,
-    make_row,
     signed,
 )
 from .main import final
@@ -50,6 +49,15 @@ from .main import final
 SECTION = {"text": "copy_depth", "code": "copy_depth_code"}
 NAMES = {"text": "enwik8", "code": "code"}
 PEAK, LAST = "16–23", "24–32"
+OTHERS = [name for name in BIN_NAMES if name != PEAK]
+SHALLOW_BINS, DEEP_BINS = BIN_NAMES[:2], BIN_NAMES[2:]
+FAMILIES: dict[str, dict[str, Need]] = {
+    "text": {"Base layer": KURAMOTO.best, "FSN": FSN_CONVERGED.best, "No phases": NO_PHASES.best},
+    "code": {"FSN": CODE_FSN.best, "No phases": CODE_NO_PHASES.best},
+}
+"""The models of the copy-depth tables."""
+REFERENCES: dict[str, Need] = {"text": REFERENCE.best, "code": CODE_TRANSFORMER.best}
+"""What they are measured against: on text one converged transformer, on code the mean of three."""
 
 
 def plain(name: str) -> str:
@@ -73,134 +81,144 @@ def cite_margin(role: str, label: str, name: str) -> Cited:
     return cite(SECTION[role], "margins", label, plain(name), "margin")
 
 
+# -- margins -----------------------------------------------------------------------------------------------
+
+
+@once(of_runs=True)
+def reference(b: Bench, role: str) -> NDArray[np.float64]:
+    """Loss of every target under the reference: one run, or the mean of several."""
+    losses = [b.losses(run, role).astype(np.float64) for run in b.runs(REFERENCES[role])]
+    return np.asarray(np.mean(losses, axis=0))
+
+
+def seed_names(b: Bench, role: str, family: str) -> dict[str, Run]:
+    """A family's runs by their names in the margins table: ``"FSN, s0"``."""
+    return {f"{family}, s{seed}": run for seed, run in b.by_seed(FAMILIES[role][family]).items()}
+
+
+@once(of_runs=True)
+def margins(b: Bench, role: str) -> Table:
+    """Margins against the reference, one row per run and bin, of every family that has runs."""
+    runs = {k: v for family in FAMILIES[role] for k, v in seed_names(b, role, family).items()}
+    return b.against(role, runs, reference(b, role))
+
+
+def cell_of(b: Bench, role: str, run: str, name: str) -> Mapping[str, float]:
+    """The row of one run and bin."""
+    return cell(margins(b, role), run, name)
+
+
+def seed_margins(b: Bench, family: str, name: str) -> SeedSummary:
+    """Mean, deviation and extremes over seeds of the margin on one bin of the text."""
+    b.runs(FAMILIES["text"][family])
+    return seed_summary([cell_of(b, "text", run, name)["margin"] for run in seed_names(b, "text", family)])
+
+
+@once(of_runs=True)
+def curve(b: Bench, family: str) -> Table:
+    """Seed-mean margin of a family at every exact depth of the text."""
+    seeds = [b.losses(run, "text") for run in b.runs(FAMILIES["text"][family])]
+    return copy_depth.depth_curve(seeds, reference(b, "text"), b.battery("text"), b.scale.position_resamples)
+
+
 # -- Tables 4 and 5 ----------------------------------------------------------------------------------------
 
 
-def count_rows(b: Bench, role: str) -> list[Row]:
+def count_rows(b: Bench, out: Result, role: str) -> None:
     """Targets per bin and the share of deep ones: properties of the text alone."""
-
-    def count(i: int, name: str) -> Row:
-        paper = cite(SECTION[role], "tokens", str(i))
-        return make_row(
-            b, f"targets, depth {name}", paper, [], lambda: float(b.battery(role).counts()[i]), ",.0f"
-        )
-
-    rows = [count(i, name) for i, name in enumerate(BIN_NAMES)]
+    out.heading = "Targets"
+    for i, name in enumerate(BIN_NAMES):
+        count, paper = lambda i=i: float(b.battery(role).counts()[i]), cite(SECTION[role], "tokens", str(i))
+        out.row(f"targets, depth {name}", paper, [], count, ",.0f", level=role)
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
-    rows.append(make_row(b, title, share, [], lambda: 100 * b.text(role).deep_share, ".2f"))
-    return grouped("Targets", levels(b, role, rows))
+    out.row(title, share, [], lambda: 100 * b.text(role).deep_share, ".2f", level=role)
 
 
-def margin_row(b: Bench, role: str, family: str, need: Need, seed: int, name: str) -> Row:
+def seed_row(b: Bench, out: Result, role: str, family: str, need: Need, seed: int, name: str) -> None:
     """One seed and bin, with both intervals in the remark."""
     label = f"{family}, s{seed}"
     ends = (cite(SECTION[role], "margins", label, plain(name), "ci95", end).value for end in "01")
-    said = f"paper {interval(*ends)}"
-    paper, pair = cite_margin(role, label, name), [need.seed(seed), REFERENCES[role]]
-    return make_row(
-        b,
-        f"{label}, depth {name}",
-        paper,
-        pair,
-        lambda *_: margin_of(b.cell(role, label, name), said),
-        "+.4f",
-    )
+    said, pair = f"paper {interval(*ends)}", [need.seed(seed), REFERENCES[role]]
+
+    def margin(*_: list[Run]) -> Measurement:
+        return margin_of(cell_of(b, role, label, name), said)
+
+    out.row(f"{label}, depth {name}", cite_margin(role, label, name), pair, margin, "+.4f")
 
 
-def mean_rows(b: Bench, family: str, need: Need) -> list[Row]:
-    """Seed means and ranges on text; the paper gives both."""
+def mean_row(b: Bench, out: Result, family: str, need: Need, words: str, name: str) -> None:
+    """The mean over seeds on a bin of the text, or the range; the paper gives both."""
+    paper, form = cite_margin("text", f"{family}, mean", name), "+.4f"
+    if words == "range":
+        paper, form = cite("copy_depth", "ranges over seeds", family, plain(name)), ".4f"
 
-    def row(words: str, name: str, paper: Cited, form: str) -> Row:
-        title, pair = f"{family}, {words}, depth {name}", [need, REFERENCE]
-        return make_row(
-            b, title, paper, pair, lambda *_: getattr(b.seed_margins("text", family, name), words), form
-        )
+    def over_seeds(*_: list[Run]) -> float:
+        return float(getattr(seed_margins(b, family, name), words))
 
-    rows = []
-    for name in BIN_NAMES:
-        rows.append(row("mean", name, cite_margin("text", f"{family}, mean", name), "+.4f"))
-        span = cite("copy_depth", "ranges over seeds", family, plain(name))
-        rows.append(row("range", name, span, ".4f"))
-    return grouped(f"{family}, over seeds", rows)
+    out.row(f"{family}, {words}, depth {name}", paper, [need, REFERENCE], over_seeds, form)
 
 
-def absolute_rows(b: Bench, role: str) -> list[Row]:
-    """Absolute loss on the two deep bins, seed 0: what a margin is a part of."""
-    place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role])
-    pair = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]]
+def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
+    """Absolute loss on a deep bin, seed 0: what a margin is a part of."""
+    place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role], key)
+    pair, column = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]], "loss" if key == "fsn" else "reference"
+    remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
 
-    def row(key: str, column: str, i: int, name: str) -> Row:
-        remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
-        title, paper = f"{key}, depth {name}: bits per target", cite(*place, key, str(i))
-        return make_row(
-            b, title, paper, pair, lambda *_: b.cell(role, "FSN, s0", name)[column], remark=remark
-        )
+    def loss(*_: list[Run]) -> float:
+        return cell_of(b, role, "FSN, s0", name)[column]
 
-    models, bins = (("fsn", "loss"), ("transformer", "reference")), enumerate((PEAK, LAST))
-    rows = [row(*model, i, name) for model, (i, name) in itertools.product(models, bins)]
-    return grouped("Absolute loss, seed 0", levels(b, role, rows))
+    title, paper = f"{key}, depth {name}: bits per target", cite(*place, str((PEAK, LAST).index(name)))
+    out.row(title, paper, pair, loss, remark=remark, level=role)
 
 
-def epoch_rows(b: Bench) -> list[Row]:
-    """Where the evaluated checkpoints come from."""
-
-    def epoch(runs: list[Run]) -> float:
-        return sum(training.best_epoch(run) for run in runs) / len(runs)
-
-    first, second = "best epoch of the reference", "best epoch of the no-phase seeds, mean"
-    rows = [
-        make_row(b, first, macro("cdXfEpoch"), [REFERENCE], epoch, ".0f"),
-        make_row(b, second, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f"),
-    ]
-    return grouped("Checkpoints", rows)
-
-
-def wide(b: Bench, role: str) -> Table | None:
-    """Our margins in the paper's layout: a row per run, a column per bin."""
-    try:
-        found = b.margins(role)
-    except NotRun:
-        return None
-    lines = [
-        {"run": run, **{name: cell(found, run, name)["margin"] for name in BIN_NAMES}}
-        for run in dict.fromkeys(found.column("run"))
-    ]
-    return Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f")) if lines else None
-
-
-def depth_table(b: Bench, role: str) -> Result:
-    rows, families = count_rows(b, role), FAMILIES[role]
-    for family, need in families.items():
-        cells = itertools.product(b.scale.seeds(need), BIN_NAMES)
-        rows += grouped(f"{family}, seed by seed", [margin_row(b, role, family, need, *one) for one in cells])
+def depth_table(b: Bench, out: Result, role: str) -> None:
+    count_rows(b, out, role)
+    for family, need in FAMILIES[role].items():
+        out.heading = f"{family}, seed by seed"
+        for seed, name in itertools.product(b.scale.seeds(need), BIN_NAMES):
+            seed_row(b, out, role, family, need, seed, name)
+    for family, need in FAMILIES[role].items() if role == "text" else ():
+        out.heading = f"{family}, over seeds"
+        for name, words in itertools.product(BIN_NAMES, ("mean", "range")):
+            mean_row(b, out, family, need, words, name)
     if role == "text":
-        rows += [row for family, need in families.items() for row in mean_rows(b, family, need)]
-        rows += epoch_rows(b)
-    rows += absolute_rows(b, role)
-    notes = [
+
+        def epoch(runs: list[Run]) -> float:
+            return sum(training.best_epoch(run) for run in runs) / len(runs)
+
+        out.heading, title = "Checkpoints", "best epoch of the no-phase seeds, mean"
+        out.row("best epoch of the reference", macro("cdXfEpoch"), [REFERENCE], epoch, ".0f")
+        out.row(title, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f")
+    out.heading = "Absolute loss, seed 0"
+    for key, name in itertools.product(("fsn", "transformer"), (PEAK, LAST)):
+        absolute_row(b, out, role, key, name)
+    out.notes.append(
         "Negative margins favour the model. How the paper picked its 192 enriched windows is not known, "
         "so the two deep bins hold other windows than the paper's; the four shallow bins are the same."
-    ]
+    )
     if role == "code":
-        notes.append(f"Code is {b.corpus_said('code')}.")
-    matrix = wide(b, role)
-    tables = [("Ours, as the paper prints it", matrix)] if matrix is not None else []
-    return Result(rows=rows, notes=notes, tables=tables)
+        out.notes.append(f"Code is {b.corpus_said('code')}.")
+    with contextlib.suppress(NotRun):
+        found = margins(b, role)
+        runs = dict.fromkeys(found.column("run"))
+        lines = [{"run": r, **{name: cell(found, r, name)["margin"] for name in BIN_NAMES}} for r in runs]
+        matrix = Table(("run", *BIN_NAMES), lines, dict.fromkeys(BIN_NAMES, "+.4f"))
+        out.tables += [("Ours, as the paper prints it", matrix)] if lines else []
 
 
 @item("copy-depth", "Copy-depth margins on text", "Table 4", REFERENCE, *FAMILIES["text"].values())
-def on_text(b: Bench) -> Result:
+def on_text(b: Bench, out: Result) -> None:
     """Paired differences of every target's loss against the converged transformer, by copy depth, with
     window-cluster bootstrap intervals."""
-    return depth_table(b, "text")
+    depth_table(b, out, "text")
 
 
 @item(
     "copy-depth-code", "Copy-depth margins on code", "Table 5", CODE_TRANSFORMER, *FAMILIES["code"].values()
 )
-def on_code(b: Bench) -> Result:
+def on_code(b: Bench, out: Result) -> None:
     """The same on code, against the mean of the transformer seeds."""
-    return depth_table(b, "code")
+    depth_table(b, out, "code")
 
 
 # -- figures -----------------------------------------------------------------------------------------------
@@ -209,56 +227,54 @@ DRAWN = ("Base layer", "FSN")
 
 
 @item("copy-depth-bars", "Copy-depth margins by bin", "Figure 1", REFERENCE, KURAMOTO, FSN_CONVERGED)
-def bars(b: Bench) -> Result:
+def bars(b: Bench, out: Result) -> None:
     """Seed means of the base layer and the FSN against the converged transformer, whiskers over seeds."""
 
-    def row(family: str, name: str) -> Row:
+    def row(family: str, name: str) -> None:
         def margin(*_: list[Run]) -> Measurement:
-            found = b.seed_margins("text", family, name)
+            found = seed_margins(b, family, name)
             return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
         paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
-        return make_row(b, f"{family}, depth {name}", paper, pair, margin, "+.4f")
+        out.row(f"{family}, depth {name}", paper, pair, margin, "+.4f")
 
-    result = Result(rows=[row(*one) for one in itertools.product(DRAWN, BIN_NAMES)])
-    found = {family: list(b.seed_names("text", family)) for family in DRAWN}
+    for one in itertools.product(DRAWN, BIN_NAMES):
+        row(*one)
+    found = {family: list(seed_names(b, "text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
-    if any(row.ours is not None for row in result.rows):
-        table = copy_depth.seed_mean_table(b.margins("text"), found)
+    if any(row.ours is not None for row in out.rows):
+        table = copy_depth.seed_mean_table(margins(b, "text"), found)
         caption = (
             "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
             "from the lowest to the highest seed. Below zero the model is ahead."
         )
-        result.pictures.append(
-            Picture("copy-depth-bars", caption, lambda: copy_depth.draw_depth_bars(table), table)
-        )
-    return result
+        out.picture("copy-depth-bars", caption, copy_depth.draw_depth_bars, table)
 
 
 @item("copy-depth-curve", "Margin at every exact copy depth", "Figure 4", REFERENCE, KURAMOTO, FSN_CONVERGED)
-def exact_depths(b: Bench) -> Result:
+def exact_depths(b: Bench, out: Result) -> None:
     """The base layer's deficit is not a law of depth: it stands in spikes at a few exact depths."""
 
-    def row(depth: int) -> Row:
+    def row(depth: int) -> None:
         def spike(*_: list[Run]) -> Measurement:
-            curve = b.curve("Base layer")
-            return float(curve.margin[depth]), f"{int(curve.tokens[depth]):,} targets"
+            found = curve(b, "Base layer").rows[depth]
+            return found["margin"], f"{found['tokens']:,} targets"
 
         paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
-        return make_row(b, f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
+        out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
 
-    result = Result(rows=[row(depth) for depth in SPIKES])
+    for depth in SPIKES:
+        row(depth)
     try:
-        curves = {family: b.curve(family) for family in DRAWN}
+        curves = {family: curve(b, family) for family in DRAWN}
     except NotRun:
-        return result
-    result.tables += [(f"{family}, every depth", curve.table()) for family, curve in curves.items()]
+        return
+    out.tables += [(f"{family}, every depth", curve) for family, curve in curves.items()]
     caption = (
         "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
         "pools what is deeper."
     )
-    result.pictures.append(Picture("copy-depth-curve", caption, lambda: copy_depth.draw_depth_curves(curves)))
-    return result
+    out.picture("copy-depth-curve", caption, copy_depth.draw_depth_curves, curves)
 
 
 SPIKES = (17, 19, 22)
@@ -267,8 +283,8 @@ SPIKES = (17, 19, 22)
 @once()
 def distances(b: Bench) -> Table:
     seeds = [b.losses(run, "text") for run in b.runs(FSN_CONVERGED.best)]
-    reference, battery = b.reference("text"), b.battery("text")
-    return copy_depth.depth_distance_table(seeds, reference, battery, b.scale.cluster_resamples)
+    base, battery = reference(b, "text"), b.battery("text")
+    return copy_depth.depth_distance_table(seeds, base, battery, b.scale.cluster_resamples)
 
 
 @item(
@@ -278,7 +294,7 @@ def distances(b: Bench) -> Table:
     REFERENCE,
     FSN_CONVERGED,
 )
-def distance(b: Bench) -> Result:
+def distance(b: Bench, out: Result) -> None:
     """The paper conditions on the length of a match, not on how far back it lies. Here are both."""
 
     def row(where: str, near: bool) -> Row:
@@ -290,19 +306,16 @@ def distance(b: Bench) -> Result:
             tokens = sum(r["tokens"] for r in picked)
             return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
-        return make_row(b, f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
+        return out.row(f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
 
-    result = Result(rows=[row("in the nearest quarter of the window", True), row("further back", False)])
-    if result.rows[0].ours is not None:
-        found = distances(b)
+    first = row("in the nearest quarter of the window", True)
+    row("further back", False)
+    if first.ours is not None:
         caption = (
             "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
             "the number of targets."
         )
-        result.pictures.append(
-            Picture("depth-distance", caption, lambda: copy_depth.draw_depth_distance(found), found)
-        )
-    return result
+        out.picture("depth-distance", caption, copy_depth.draw_depth_distance, distances(b))
 
 
 # -- the early checkpoint ----------------------------------------------------------------------------------
@@ -315,35 +328,32 @@ def early_table(b: Bench, slices: str) -> Table:
     """Margins of the lean checkpoint in the earlier binning (0 and 1–3 in place of 0–1 and 2–3)."""
     losses, battery = {"lean": b.losses(b.run(LEAN.best), "text")}, b.battery("text")
     resamples = b.scale.cluster_resamples
-    return copy_depth.margin_table(losses, b.reference("text"), battery, EARLY_BINS, slices, resamples)
-
-
-def early_margin(b: Bench, name: str, slices: str = "paper") -> dict[str, float]:
-    return dict(early_table(b, slices).where(bin=name).rows[0])
+    return copy_depth.margin_table(losses, reference(b, "text"), battery, EARLY_BINS, slices, resamples)
 
 
 @item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)
-def early_transfer(b: Bench) -> Result:
+def early_transfer(b: Bench, out: Result) -> None:
     """Copy-depth margins of an eleven-epoch checkpoint without noise on the angles, by slice."""
 
-    def row(edges: tuple[int, int], slices: str) -> Row:
+    def row(edges: tuple[int, int], slices: str) -> None:
         def margin(*_: list[Run]) -> Measurement:
-            return margin_of(early_margin(b, name, slices), "{tokens:,} targets")
+            return margin_of(cell(early_table(b, slices), "lean", name), "{tokens:,} targets")
 
         name, pooled = bin_name(edges), slices == "paper"
         place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
         path = (plain(name),) if pooled else (plain(name), slices)
         paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
-        title = f"depth {name}, {SLICES[slices]}"
-        return make_row(b, title, paper, [LEAN, REFERENCE], margin, "+.4f")
+        out.row(f"depth {name}, {SLICES[slices]}", paper, [LEAN, REFERENCE], margin, "+.4f")
 
     title, end = f"validation loss of the checkpoint, epoch {b.epoch(11)}", b.epoch(11)
-    paper = cite("early", "fsn-lean@11")
-    rows = [make_row(b, title, paper, [LEAN], lambda runs: training.loss_at(runs, end).mean)]
-    cells = itertools.product(EARLY_BINS, SLICES)
-    rows += [row(edges, slices) for edges, slices in cells if slices == "paper" or edges[0] >= 16]
-    note = "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
-    return Result(rows=rows, notes=[note + "transformer there."])
+    out.row(title, cite("early", "fsn-lean@11"), [LEAN], lambda runs: training.loss_at(runs, end).mean)
+    for edges, slices in itertools.product(EARLY_BINS, SLICES):
+        if slices == "paper" or edges[0] >= 16:
+            row(edges, slices)
+    out.notes.append(
+        "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
+        "transformer there."
+    )
 
 
 # -- claims on text ----------------------------------------------------------------------------------------
@@ -356,8 +366,8 @@ def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[C
     """Every seed and bin with targets."""
     b.runs(FAMILIES[role][family])
     found = []
-    for run, name in itertools.product(b.seed_names(role, family), names):
-        one = b.cell(role, run, name)
+    for run, name in itertools.product(seed_names(b, role, family), names):
+        one = cell_of(b, role, run, name)
         if math.isfinite(one["margin"]):
             found.append((run, name, one["margin"], max(one["high"], one["block_high"]) < 0))
     return found
@@ -365,10 +375,10 @@ def cells(b: Bench, family: str, names: list[str], role: str = "text") -> list[C
 
 def means(b: Bench, family: str, names: list[str]) -> list[float]:
     """Seed-mean margins on some bins of the text."""
-    return [b.seed_margins("text", family, name).mean for name in names]
+    return [seed_margins(b, family, name).mean for name in names]
 
 
-def seed_margins(b: Bench, family: str, name: str) -> list[float]:
+def rising(b: Bench, family: str, name: str) -> list[float]:
     """The margins of three seeds on a bin of the text, rising."""
     found = sorted(margin for *_, margin, _ in cells(b, family, [name]))
     if len(found) < 3:
@@ -379,7 +389,7 @@ def seed_margins(b: Bench, family: str, name: str) -> list[float]:
 def spans(b: Bench, family: str, names: Iterable[str]) -> list[float]:
     """Ranges over all seeds of the margins on some bins of the text."""
     b.every(FAMILIES["text"][family])
-    return [b.seed_margins("text", family, name).range for name in names]
+    return [seed_margins(b, family, name).range for name in names]
 
 
 def clear_of_zero(found: list[Cell]) -> Found:
@@ -404,41 +414,17 @@ def base_peaks(b: Bench) -> Found:
     return all(name == PEAK for name, _ in peaks.values()), shown
 
 
-def base_peak_five_times(b: Bench) -> Found:
-    found = dict(zip(BIN_NAMES, means(b, "Base layer", BIN_NAMES), strict=True))
-    peak = found.pop(PEAK)
-    other = max(found.values())
-    return peak > 5 * other, f"{signed(peak)} against at most {signed(other)} elsewhere"
-
-
-def base_returns(b: Bench) -> Found:
-    peak, last = means(b, "Base layer", [PEAK, LAST])
-    return last < peak, f"{signed(last)} after {signed(peak)}"
-
-
 def base_spikes(b: Bench) -> Found:
-    margin = b.curve("Base layer").margin
+    margin = curve(b, "Base layer").column("margin")
     spikes = [d for d in SPIKES if margin[d] > np.nanmax([margin[d - 1], margin[d + 1]])]
     shown = ", ".join(f"depth {d} {signed(margin[d], 2)}" for d in SPIKES)
     return len(spikes) == 3, f"{shown}; above their neighbours: {spikes or 'none'}"
 
 
 def base_largest(b: Bench) -> Found:
-    margin = b.curve("Base layer").margin
+    margin = curve(b, "Base layer").column("margin")
     top = int(np.nanargmax(margin))
     return top == 17, f"largest {signed(margin[top], 2)} at depth {top}"
-
-
-def base_between(b: Bench) -> Found:
-    found = [float(b.curve("Base layer").margin[d]) for d in (21, 24, 31)]
-    known = [abs(m) for m in found if math.isfinite(m)]
-    return bool(known) and max(known) < 0.1, listed(found, lambda m: signed(m, 3))
-
-
-def reverses_deficit(b: Bench) -> Found:
-    base, fsn = means(b, "Base layer", DEEP_BINS), means(b, "FSN", DEEP_BINS)
-    fine = all(x > 0 > y for x, y in zip(base, fsn, strict=True))
-    return fine, f"base layer {listed(base, signed)}; FSN {listed(fsn, signed)}"
 
 
 def widest_spread(b: Bench) -> Found:
@@ -454,11 +440,6 @@ def marginal_on_shallow(b: Bench) -> Found:
     return max(average) < 0 and touching >= 2, evidence
 
 
-def advantage_is_deep(b: Bench) -> Found:
-    shallow, deep = means(b, "FSN", SHALLOW_BINS), means(b, "FSN", DEEP_BINS)
-    return max(deep) < min(shallow), f"deep {listed(deep, signed)}; shallow {listed(shallow, signed)}"
-
-
 def no_phases_track(b: Bench) -> Found:
     clear, evidence = clear_of_zero(cells(b, "No phases", DEEP_BINS))
     real, fsn = means(b, "No phases", DEEP_BINS), means(b, "FSN", DEEP_BINS)
@@ -467,21 +448,21 @@ def no_phases_track(b: Bench) -> Found:
 
 
 def curve_below_zero(b: Bench) -> Found:
-    curve = b.curve("FSN")
-    above = [int(d) for d in curve.depth if d >= 4 and curve.tokens[d] and curve.margin[d] >= 0]
+    deep = [row for row in curve(b, "FSN").rows if row["depth"] >= 4 and row["tokens"]]
+    above = [row["depth"] for row in deep if row["margin"] >= 0]
     where = f": {', '.join(map(str, above))}" if above else ""
     return set(above) <= {19, 22}, f"{len(above)} depths at or above zero{where}"
 
 
 def far_below_base(b: Bench) -> Found:
-    base, fsn = b.curve("Base layer").margin, b.curve("FSN").margin
+    base, fsn = (curve(b, family).column("margin") for family in DRAWN)
     fine = all(fsn[d] < 0.5 * base[d] and base[d] > 0 for d in (19, 22) if math.isfinite(base[d]))
     return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
 
 
 def early_margins(b: Bench, names: Iterable[str], *slices: str) -> list[float]:
     pairs = itertools.product(names, slices or ("paper",))
-    return [early_margin(b, *pair)["margin"] for pair in pairs]
+    return [cell(early_table(b, which), "lean", name)["margin"] for name, which in pairs]
 
 
 # -- claims on code ----------------------------------------------------------------------------------------
@@ -489,10 +470,10 @@ def early_margins(b: Bench, names: Iterable[str], *slices: str) -> list[float]:
 
 def code_seeds(b: Bench) -> tuple[list[str], list[str]]:
     """The FSN's code seeds that trained well, and those that ended on a plateau or diverged."""
-    losses = {name: final(run, b) for name, run in b.seed_names("code", "FSN").items()}
+    losses = {name: final(run, b) for name, run in seed_names(b, "code", "FSN").items()}
     best = min((loss for loss in losses.values() if math.isfinite(loss)), default=math.nan)
     well = [name for name, loss in losses.items() if loss <= best + 0.1]
-    b.margins("code")
+    margins(b, "code")
     return well, [name for name in losses if name not in well]
 
 
@@ -531,7 +512,7 @@ def commoner_on_code(b: Bench) -> Found:
 
 def run_margins(b: Bench, role: str, names: Iterable[str], run: str = "FSN, s0") -> list[float]:
     """The margins of one run, the FSN's first seed unless another is named."""
-    return [b.cell(role, run, name)["margin"] for name in names]
+    return [cell_of(b, role, run, name)["margin"] for name in names]
 
 
 BASE, TEXT = (REFERENCE, KURAMOTO), (REFERENCE, FSN_CONVERGED)
@@ -548,10 +529,12 @@ CLAIMS = (
           BASE, base_peaks, every=True, early=30),
     Claim("base-peak-five-times", "Section 4.3",
           "The base layer's mean deficit on that bin is more than five times its mean deficit on any other bin.",
-          BASE, base_peak_five_times, early=30),
+          BASE, lambda b: listing([means(b, "Base layer", [PEAK])[0], max(means(b, "Base layer", OTHERS))],
+                                  lambda m: m[0] > 5 * m[1], signed, "{} against at most {} elsewhere"), early=30),
     Claim("base-returns-at-24-32", "Section 4.3",
           "On the deepest bin the base layer's deficit is smaller again than on the bin before.",
-          BASE, base_returns, early=30),
+          BASE, lambda b: listing(means(b, "Base layer", [LAST, PEAK]), lambda m: m[0] < m[1], signed, "{} after {}"),
+          early=30),
     Claim("base-spikes", "Section 4.3 and Appendix C",
           "The deficit stands in spikes at depths 17, 19 and 22: each is above both neighbouring depths.",
           BASE, base_spikes, early=30),
@@ -559,13 +542,17 @@ CLAIMS = (
           "The base layer's largest margin at any exact depth is at depth seventeen.", BASE, base_largest, early=30),
     Claim("base-near-zero-between", "Appendix C",
           "At the nearby depths 21, 24 and 31 the base layer's margins are near zero (here: within 0.1).",
-          BASE, base_between, early=30),
+          BASE, lambda b: listing([curve(b, "Base layer").column("margin")[d] for d in (21, 24, 31)],
+                                  lambda m: np.nanmax(np.abs(m)) < 0.1, "+.3f"), early=30),
     Claim("fsn-ahead-on-deep-bins", "Sections 1 and 4.3",
           "Every FSN seed is ahead on every bin of depth four and beyond, and every interval excludes zero.",
           TEXT, lambda b: clear_of_zero(cells(b, "FSN", DEEP_BINS)), every=True, early=30),
     Claim("fsn-reverses-base-deficit", "Section 1",
           "The FSN reverses the base layer's deficit on the deep bins: behind there, ahead here, in the seed means.",
-          (*TEXT, KURAMOTO), reverses_deficit, early=30),
+          (*TEXT, KURAMOTO), lambda b: listing(
+              [means(b, family, DEEP_BINS) for family in DRAWN],
+              lambda m: all(base > 0 > fsn for base, fsn in zip(*m, strict=True)), signed, "base layer {}; FSN {}"),
+          early=30),
     Claim("fsn-spread-tight-in-the-middle", "Section 4.3",
           "The FSN's spread over seeds is tighter on the bins 4–7 and 8–15 than on 16–23.",
           TEXT, lambda b: listing(spans(b, "FSN", ("4–7", "8–15", PEAK)), lambda ranges: max(ranges[:2]) < ranges[2]),
@@ -573,7 +560,7 @@ CLAIMS = (
     Claim("one-fsn-seed-markedly-ahead", "Section 4.3",
           "On the sixteen-to-twenty-three bin one FSN seed is markedly further ahead than the other two, though every "
           "seed is ahead.", TEXT,
-          lambda b: listing(seed_margins(b, "FSN", PEAK), lambda m: m[2] < 0 and m[1] - m[0] > 2 * (m[2] - m[1]),
+          lambda b: listing(rising(b, "FSN", PEAK), lambda m: m[2] < 0 and m[1] - m[0] > 2 * (m[2] - m[1]),
                             signed), early=30),
     Claim("widest-spread-at-16-23", "Appendix C",
           "In every family the widest seed spread falls on the sixteen-to-twenty-three bin.",
@@ -583,7 +570,8 @@ CLAIMS = (
           TEXT, marginal_on_shallow, early=30),
     Claim("advantage-is-deep", "Section 4.3",
           "The FSN's advantage over the converged transformer lies at deep bins: larger on each than on any shallow "
-          "one.", TEXT, advantage_is_deep, early=30),
+          "one.", TEXT, lambda b: listing([means(b, "FSN", names) for names in (DEEP_BINS, SHALLOW_BINS)],
+                                          lambda m: max(m[0]) < min(m[1]), signed, "deep {}; shallow {}"), early=30),
     Claim("no-phases-track-fsn", "Section 4.3 and Appendix C",
           "The no-phase model tracks the FSN on every deep bin: nearer to it than to the transformer, every seed ahead "
           "with intervals clear of zero.",
@@ -610,7 +598,7 @@ CLAIMS = (
           CODE, lambda b: grows_with_depth(b, code_seeds(b)[0]), every=True),
     Claim("no-phase-code-grows-with-depth", "Appendix C",
           "On the no-phase code seed too the advantage grows with depth over the four bins from four on.",
-          (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, b.seed_names("code", "No phases"))),
+          (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, seed_names(b, "code", "No phases"))),
     Claim("code-deep-bins-clear", "Section 4.2",
           "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
           CODE, lambda b: clear_of_zero([c for c in cells(b, "FSN", [PEAK, LAST], "code") if c[0] in code_seeds(b)[0]]),
@@ -632,6 +620,6 @@ CLAIMS = (
     Claim("code-copies-less-surprising", "Appendix C",
           "On the two deepest bins absolute losses on code are below those on text for both architectures.",
           BOTH, lambda b: listing(
-              [b.cell("code", "FSN, s0", name)[column] - b.cell("text", "FSN, s0", name)[column]
+              [cell_of(b, "code", "FSN, s0", name)[column] - cell_of(b, "text", "FSN, s0", name)[column]
                for name in (PEAK, LAST) for column in ("loss", "reference")], lambda less: max(less) < 0, signed)),
 )

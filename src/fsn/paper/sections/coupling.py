@@ -19,7 +19,7 @@ from ...measure.tables import Table, stacked
 from ...train import Run
 from ..bench import Bench, NotRun, measurement
 from ..needs import FSN, FSN_CONVERGED, KURAMOTO, LEAN, REFERENCE, Need, epochs_of
-from ..rows import Claim, Found, Measurement, Picture, Result, Row, item, listed, listing, make_row
+from ..rows import Claim, Found, Measurement, Result, Row, item, listed, listing
 
 CONVERGED = FSN_CONVERGED.seed(0)
 PRESENT, SUCCESSOR = 0, 1
@@ -29,44 +29,9 @@ WINDOWS = 16
 # -- Figure 2 ----------------------------------------------------------------------------------------------
 
 
-def negative(reading: KernelReading, harmonic: int) -> int:
-    """In how many layers the mean coefficient of the present field is negative."""
-    return int((reading.mean_real[PRESENT, :, harmonic - 1] < 0).sum())
-
-
 def imaginary_shares(reading: KernelReading) -> np.ndarray:
     """RMS imaginary part over the RMS first harmonic, (fields, layers, harmonics)."""
     return np.asarray(reading.rms_imaginary / reading.magnitude[:, :, :1])
-
-
-def kernel_rows(b: Bench) -> list[Row]:
-    """What the figure's text says, counted: in how many layers it is so."""
-
-    def row(
-        title: str, value: Callable[[KernelReading], Any], paper: float | None = None, remark: str = ""
-    ) -> Row:
-        form = ".4f" if paper is None else ".0f"
-        return make_row(
-            b, title, paper, [CONVERGED], lambda runs: float(value(b.reading(runs[0]))), form, remark
-        )
-
-    def first(title: str, field: int, layer: int) -> Row:
-        title = f"RMS first harmonic of the {title} layer"
-        return row(title, lambda reading: reading.magnitude[field, layer, 0])
-
-    attractive = "layers with an attractive first harmonic, present field"
-    words = "layers whose mean {} harmonic is negative, present field"
-    imaginary = "largest RMS imaginary part, over the RMS first harmonic"
-    return [
-        row(attractive, lambda reading: (reading.mean_real[PRESENT, :, 0] > 0).sum(), 4),
-        row(words.format("second"), lambda reading: negative(reading, 2), 1, "paper: layer four"),
-        row(words.format("third"), lambda reading: negative(reading, 3), 2, "paper: layers three and four"),
-        first("present field, first", PRESENT, 0),
-        first("present field, last", PRESENT, -1),
-        first("successor field, first", SUCCESSOR, 0),
-        first("successor field, last", SUCCESSOR, -1),
-        row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout"),
-    ]
 
 
 def furthest(b: Bench) -> Run | None:
@@ -92,36 +57,50 @@ def gate_table(b: Bench, run: Run) -> Table:
 
 
 @item("coupling", "The trained kernel as coupling functions", "Figure 2", CONVERGED)
-def coupling_functions(b: Bench) -> Result:
+def coupling_functions(b: Bench, out: Result) -> None:
     """Coupling functions per layer against sin Δ, harmonic magnitudes of both fields, signs, bounds, gates."""
-    result = Result(rows=kernel_rows(b))
+
+    def row(
+        title: str, value: Callable[[KernelReading], Any], paper: float | None = None, remark: str = ""
+    ) -> None:
+        form = ".4f" if paper is None else ".0f"
+        out.row(title, paper, [CONVERGED], lambda runs: float(value(b.reading(runs[0]))), form, remark)
+
+    attractive = "layers with an attractive first harmonic, present field"
+    row(attractive, lambda r: (r.mean_real[PRESENT, :, 0] > 0).sum(), 4)
+    words = "layers whose mean {} harmonic is negative, present field"
+    second, third = "paper: layer four", "paper: layers three and four"
+    row(words.format("second"), lambda r: r.sign_flips[PRESENT, :, 1].sum(), 1, second)
+    row(words.format("third"), lambda r: r.sign_flips[PRESENT, :, 2].sum(), 2, third)
+    words = "RMS first harmonic of the {} layer"
+    row(words.format("present field, first"), lambda r: r.magnitude[PRESENT, 0, 0])
+    row(words.format("present field, last"), lambda r: r.magnitude[PRESENT, -1, 0])
+    row(words.format("successor field, first"), lambda r: r.magnitude[SUCCESSOR, 0, 0])
+    row(words.format("successor field, last"), lambda r: r.magnitude[SUCCESSOR, -1, 0])
+    imaginary = "largest RMS imaginary part, over the RMS first harmonic"
+    row(imaginary, lambda r: imaginary_shares(r).max(), remark="paper: near zero throughout")
     run = furthest(b)
     if run is None:
-        return result
+        return
     reading, readings = b.reading(run), b.history(run)
     said = f"{run.name}, {epochs_of(run)} epochs"
     if b.reached(CONVERGED, 0) is None:
         said += f" (the paper's run has {CONVERGED.epochs}, so no number here stands beside the paper's)"
-        result.notes.append(f"The pictures show {said}.")
+        out.notes.append(f"The pictures show {said}.")
     trained = (
         f"The trained kernel of {said}. Left: coupling function of each layer's present field, against "
         "sin Δ (dashed). Right: RMS magnitude of the harmonics; hatched where the mean real part is "
         "negative."
     )
+    out.picture("coupling", trained, coupling.draw_coupling, reading, reading.table())
     history = f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}."
-    result.pictures += [
-        Picture("coupling", trained, lambda: coupling.draw_coupling(reading), reading.table()),
-        Picture(
-            "coupling-history", history, lambda: coupling.draw_coupling_history(coupling.thinned(readings))
-        ),
-    ]
-    result.tables.append(("Bounds and temperatures", reading.scales()))
+    out.picture("coupling-history", history, coupling.draw_coupling_history, coupling.thinned(readings))
+    out.tables.append(("Bounds and temperatures", reading.scales()))
     try:
-        result.tables.append(("Value gates on validation text", gate_table(b, run)))
+        out.tables.append(("Value gates on validation text", gate_table(b, run)))
     except UserError as reason:
-        result.notes.append(f"Value gates: {reason}.")
-    result.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling.coupling_data(readings)}}
-    return result
+        out.notes.append(f"Value gates: {reason}.")
+    out.live = {"kernel": {"run": run.name, "epochs": epochs_of(run), **coupling.coupling_data(readings)}}
 
 
 # -- the opening claim -------------------------------------------------------------------------------------
@@ -145,7 +124,7 @@ def through_depth(b: Bench, name: str, quantity: str) -> list[float]:
 
 
 @item("synchronization", "Consensus through depth", "Section 1", *tuple(STATES.values()))
-def synchronization(b: Bench) -> Result:
+def synchronization(b: Bench, out: Result) -> None:
     """The opening claim: attention drives token states toward consensus. Clustering, rank, order parameters
     and winding through depth, for FSN, Kuramoto attention and the transformer."""
 
@@ -155,13 +134,12 @@ def synchronization(b: Bench) -> Result:
             return series[-1] - series[0], f"from {series[0]:.3f} to {series[-1]:.3f}"
 
         title = f"{name}: {words}, last layer minus embedding"
-        return make_row(b, title, None, [STATES[name]], change, "+.3f")
+        return out.row(title, None, [STATES[name]], change, "+.3f")
 
-    result, profiles = Result(), []
+    profiles = []
     for name, need in STATES.items():
-        result.rows.append(row(name, "cosine", "mean cosine of token pairs"))
-        result.rows.append(row(name, "effective_rank", "effective rank"))
-        if result.rows[-1].ours is not None:
+        row(name, "cosine", "mean cosine of token pairs")
+        if row(name, "effective_rank", "effective rank").ours is not None:
             profiles.append(replace(states_of(b, b.run(need)), label=name))
     if profiles:
         caption = (
@@ -169,9 +147,7 @@ def synchronization(b: Bench) -> Result:
             "the dotted line is what scattered phases would show."
         )
         table = stacked([p.table() for p in profiles])
-        draw = Picture("synchronization", caption, lambda: states.draw_states(profiles), table)
-        result.pictures.append(draw)
-    return result
+        out.picture("synchronization", caption, states.draw_states, profiles, table)
 
 
 # -- claims ------------------------------------------------------------------------------------------------
@@ -198,12 +174,6 @@ def higher_weaken(b: Bench, field: int) -> Found:
     return fine, f"RMS n=2 {listed(found[:, 1], '.3f')}; n=3 {listed(found[:, 2], '.3f')}"
 
 
-def nearest_sine(b: Bench) -> Found:
-    mean = mean_real(b)
-    rest = np.sqrt((mean[:, 1:] ** 2).sum(axis=1)) / np.abs(mean[:, 0])
-    return by_layer(rest, lambda x: x.argmin() == len(x) - 1, "higher harmonics over the first, by layer: {}")
-
-
 def early_use_harmonics(b: Bench) -> Found:
     found = magnitude(b, PRESENT)
     share = (found / found[:, :1])[: len(found) // 2, 1:].ravel()
@@ -217,17 +187,6 @@ def flips_are_small(b: Bench) -> Found:
     if not flipped.size:
         return False, "no harmonic is negative in the last two layers"
     return by_layer(flipped, lambda x: (x < 0.25).all(), "shares of the first harmonic {}")
-
-
-def imaginary_near_zero(b: Bench) -> Found:
-    share = imaginary_shares(b.reading(b.run(CONVERGED)))
-    return bool((share < 0.25).all()), f"largest RMS share {share.max():.3f}, median {np.median(share):.3f}"
-
-
-def gates_are_signed(b: Bench) -> Found:
-    repulsive = [float(row["repulsive"]) for row in gate_table(b, b.run(CONVERGED)).rows]
-    words = "repulsive share by layer {}"
-    return listing(repulsive, lambda x: min(x) > 0.01 and max(x) < 0.99, lambda v: f"{100 * v:.1f} %", words)
 
 
 def angle_spread(reading: KernelReading) -> float:
@@ -250,15 +209,6 @@ def noise_differentiates(b: Bench) -> Found:
     return zero < 0.5 * noisy and noisy > start, evidence
 
 
-def rises(series: np.ndarray) -> bool:
-    return bool(series[-1] > series[0])
-
-
-def kept_apart(b: Bench) -> Found:
-    ours, base = (through_depth(b, name, "cosine")[-1] for name in ("FSN", "Kuramoto"))
-    return ours < base, f"mean cosine in the last layer {ours:.3f} against {base:.3f}"
-
-
 FSN_ELEVEN = FSN.seed(0).after(11)
 
 # fmt: off
@@ -276,7 +226,10 @@ CLAIMS = (
           (CONVERGED,), lambda b: higher_weaken(b, PRESENT), early=30),
     Claim("deepest-layer-nearest-sine", "Section 4.4",
           "The deepest layer realizes the coupling function closest to a pure sine.",
-          (CONVERGED,), nearest_sine, early=30),
+          (CONVERGED,),
+          lambda b: by_layer(np.linalg.norm(mean_real(b)[:, 1:], axis=1) / np.abs(mean_real(b)[:, 0]),
+                             lambda x: x.argmin() == len(x) - 1, "higher harmonics over the first, by layer: {}"),
+          early=30),
     Claim("early-layers-use-harmonics", "Sections 3.3 and 4.4",
           "The early layers spread comparable weight across all three harmonics (first half of the layers: over half "
           "of the first).",
@@ -291,7 +244,9 @@ CLAIMS = (
           (CONVERGED,), flips_are_small, early=30),
     Claim("imaginary-parts-near-zero", "Section 4.4",
           "The imaginary parts stay near zero throughout: RMS under a quarter of the layer's first harmonic.",
-          (CONVERGED,), imaginary_near_zero, early=30),
+          (CONVERGED,),
+          lambda b: listing([pick(imaginary_shares(b.reading(b.run(CONVERGED)))) for pick in (np.max, np.median)],
+                            lambda x: x[0] < 0.25, ".3f", "largest RMS share {}, median {}"), early=30),
     Claim("successor-keeps-first-harmonic", "Section 4.4",
           "The successor field keeps a strong first harmonic at every layer: the strongest of its three.",
           (CONVERGED,),
@@ -303,7 +258,9 @@ CLAIMS = (
           (CONVERGED,), lambda b: higher_weaken(b, SUCCESSOR), early=30),
     Claim("gates-are-signed", "Sections 3.3 and 4.4",
           "The value gates train to a mixture of attractive and repulsive coordinates (each over one percent).",
-          (CONVERGED,), gates_are_signed, early=30),
+          (CONVERGED,), lambda b: listing(gate_table(b, b.run(CONVERGED)).column("repulsive"),
+                                          lambda x: min(x) > 0.01 and max(x) < 0.99, lambda v: f"{100 * v:.1f} %",
+                                          "repulsive share by layer {}"), early=30),
     Claim("noise-differentiates-angles", "Section 2.3",
           "Started at zero the angles fail to differentiate (here: under half the FSN's after eleven epochs, whose own "
           "grow beyond their noise).",
@@ -311,7 +268,8 @@ CLAIMS = (
     Claim("transformer-states-cluster", "Section 1",
           "Through depth attention drives token states toward consensus: the transformer's mean cosine rises.",
           (REFERENCE,),
-          lambda b: by_layer(through_depth(b, "transformer", "cosine"), rises, "mean cosine by depth {}"), early=30),
+          lambda b: by_layer(through_depth(b, "transformer", "cosine"), lambda x: x[-1] > x[0],
+                             "mean cosine by depth {}"), early=30),
     Claim("transformer-states-lose-rank", "Section 1",
           "Token states lose rank through depth: the transformer's effective rank falls.",
           (REFERENCE,),
@@ -320,9 +278,11 @@ CLAIMS = (
     Claim("kuramoto-synchronizes", "Sections 1 and 3.1",
           "Pure attraction synchronizes: the order parameter over tokens rises through the base layer's depth.",
           (STATES["Kuramoto"],),
-          lambda b: by_layer(through_depth(b, "Kuramoto", "token_order"), rises, "order parameter by depth {}"),
-          early=30),
+          lambda b: by_layer(through_depth(b, "Kuramoto", "token_order"), lambda x: x[-1] > x[0],
+                             "order parameter by depth {}"), early=30),
     Claim("frustration-keeps-states-apart", "Abstract",
           "Frustrated synchronization replaces consensus: in the last layer FSN tokens agree less than Kuramoto's.",
-          (CONVERGED, STATES["Kuramoto"]), kept_apart, early=30),
+          (CONVERGED, STATES["Kuramoto"]),
+          lambda b: listing([through_depth(b, name, "cosine")[-1] for name in ("FSN", "Kuramoto")],
+                            lambda x: x[0] < x[1], ".3f", "mean cosine in the last layer {} against {}"), early=30),
 )
