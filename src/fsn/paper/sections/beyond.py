@@ -127,7 +127,7 @@ def progress(bench: Bench) -> list[Row]:
 
 @item("so-far", "What has been trained so far", "beyond the paper")
 def so_far(b: Bench, out: Result) -> None:
-    """Every run found, at the epochs it has reached; the number of seeds is what was found."""
+    """Every run of the recipe, at the epochs it has reached; the number of seeds is what was found."""
     nothing = Row("any run of the paper", None, None, state=MISSING, remark="no run has finished an epoch")
     out.rows += progress(b) or [nothing]
     out.notes.append("The paper's value stands only where model, text and epoch are the same.")
