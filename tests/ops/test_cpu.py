@@ -107,6 +107,16 @@ def test_bound(shape: tuple[int, ...]) -> None:
     same(bounds(cpu.norm_matched_tanh), bounds(ops.norm_matched_tanh), [x, alpha])
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8, 1.0, 30.0, 1e20, 1e30])
+def test_bound_of_one_token(scale: float) -> None:
+    """What decoding does; its norm may be zero, tiny, or beyond float32 when squared."""
+    torch.manual_seed(0)
+    x, alpha = scale * torch.randn(1, 1, K), torch.tensor(-2.0)
+    with torch.no_grad():
+        found = cpu.norm_matched_tanh(x, alpha)
+    torch.testing.assert_close(found, ops.norm_matched_tanh(x, alpha), rtol=1e-6, atol=0.0)
+
+
 def test_a_norm_that_overflows_goes_to_the_reference() -> None:
     x = torch.full((1, 1, 4), 1e30)
     torch.testing.assert_close(

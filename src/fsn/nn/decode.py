@@ -47,10 +47,12 @@ def coupling(
     assert past is not None and cache is not None
     made = past.constants = past.constants or Constants.of(tau, kernel)
     if cache.gates is None:  # cosine and sine of a phase side by side
-        cache.gates = gates.weight.detach().unflatten(1, (2, k)).mT.flatten(1)
+        cache.gates = gates.weight.detach().unflatten(1, (2, k)).mT.flatten(1).mT
     unit = torch.polar(made.one, theta)
-    raw = F.linear(torch.view_as_real(unit).flatten(2), cache.gates, gates.bias).unflatten(2, (3, k))
-    gate = ops.normalise_gate(raw[:, :, :2])
+    raw = torch.addmm(gates.bias, torch.view_as_real(unit).view(-1, 2 * k), cache.gates)
+    raw = raw.view(*theta.shape[:2], 3, k)
+    gate = F.softplus(raw[:, :, :2])
+    gate.div_(gate.mean(dim=-1, keepdim=True).clamp_(min=ops.FLOOR))
     value = F.softplus(raw[:, :, 2]) if gates.positive_value else raw[:, :, 2]
     rotation = cache.turns(rates, theta.dtype, first + theta.shape[1])
     query, key = (gate * (unit * rotation[first:]).unsqueeze(2)).unbind(2)
@@ -147,7 +149,7 @@ def _pull(
         first - 1
     )  # its last column is zero: rolled, it is the weight on each one's predecessor
     both = torch.stack((earlier, earlier.roll(1, -1)), dim=1).flatten(1, 2)
-    total = both @ torch.view_as_real(powers).flatten(2)
+    total = torch.bmm(both, torch.view_as_real(powers).flatten(2))
     # Im(z̄ⁿ w G) is the real product of G with i w̄ zⁿ
     turned = torch.view_as_real(made.kernel * powers[:, None, first:])
     pull = (turned * total.view_as(turned)).sum((1, 3, 5))
