@@ -34,6 +34,7 @@ def check(worker: Worker, reference: Path, out: Path, at: int, error: int) -> No
     found = worker.train(out, at, error)
     where = f"call {at}, error {error}: {found}"
     assert found["code"] is not None, f"it hung at {where}"
+    assert "Traceback" not in found["said"], where
     if error == 0:
         assert found["code"] in (-9, 0), where  # 0: the end came before the call
     else:

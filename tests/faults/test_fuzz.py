@@ -22,7 +22,11 @@ from fsn.train import load_run
 from fsn.train.recipe import Recipe, parse_fields
 from fsn.train.sweep import read_sweep
 
-QUICK = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(
+    max_examples=40,
+    deadline=10_000,  # milliseconds: bounded, and no accident of a busy machine
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 scalars = (
     st.none()
     | st.booleans()

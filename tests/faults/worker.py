@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -33,6 +34,7 @@ class Fault:
 
     def __init__(self, folder: str, at: int, error: int) -> None:
         self.folder, self.at, self.error, self.calls = folder, at, error, 0
+        self.lock = threading.RLock()  # TensorBoard writes in a thread of its own
 
     def here(self, path: Any) -> bool:
         if isinstance(path, bytes | os.PathLike):
@@ -40,11 +42,12 @@ class Fault:
         return isinstance(path, str) and os.path.abspath(path).startswith(self.folder)
 
     def call(self, what: str) -> None:
-        self.calls += 1
-        if self.calls - 1 == self.at:
-            if self.error == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise OSError(self.error, os.strerror(self.error), what)
+        with self.lock:
+            self.calls += 1
+            if self.calls - 1 == self.at:
+                if self.error == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise OSError(self.error, os.strerror(self.error), what)
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in EVENTS and arguments and self.here(arguments[0]):
@@ -57,9 +60,10 @@ class Fault:
 
         class Raw(io.FileIO):
             def write(self, data: Any) -> int:
-                if fault.calls == fault.at:  # half of it arrives
-                    super().write(bytes(data)[: len(data) // 2])
-                fault.call("write")
+                with fault.lock:
+                    if fault.calls == fault.at:  # half of it arrives
+                        super().write(bytes(data)[: len(data) // 2])
+                    fault.call("write")
                 return super().write(data)
 
         def counting_open(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:

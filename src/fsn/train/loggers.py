@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,24 @@ def check_loggers(asked: Sequence[str]) -> None:
 
 
 class TensorBoard:
-    """Event files in ``tensorboard/``. Points after ``step``, left by an interrupted part, are hidden."""
+    """Event files in ``tensorboard/``. Points after ``step``, left by an interrupted part, are hidden.
+
+    They are written by a thread, whose error TensorBoard raises at the next call; its traceback is not printed.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        self._before, threading.excepthook = threading.excepthook, self._quiet
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
-        self.finish = self._writer.close
+
+    def _quiet(self, error: threading.ExceptHookArgs) -> None:
+        if not type(error.thread).__module__.startswith("tensorboard."):
+            self._before(error)
+
+    def finish(self) -> None:
+        self._writer.close()
+        threading.excepthook = self._before
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
