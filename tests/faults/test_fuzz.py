@@ -209,7 +209,7 @@ WORDS += [
 ]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=10_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     command=st.sampled_from(["eval", "generate", "sweep", "train"]),
     words=st.lists(st.sampled_from(WORDS), max_size=6),
