@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,18 @@ def _refuse(value: Any) -> None:
     raise AssertionError(f"{value!r} is no plain value")
 
 
+@contextlib.contextmanager
+def replaced(file: Path, text: str) -> Iterator[None]:
+    """Another text in a file, for as long as it is read; a refusal in one sentence is fine."""
+    before = file.read_bytes()
+    file.write_text(text, encoding="utf-8", errors="replace")
+    try:
+        with contextlib.suppress(UserError):
+            yield
+    finally:
+        file.write_bytes(before)
+
+
 @QUICK
 @given(
     section=st.sampled_from(["model", "recipe", "corpus", "format", "preset"]), value=values, data=st.data()
@@ -109,13 +122,8 @@ def test_any_value_in_a_config(run: Path, section: str, value: Any, data: st.Dat
         config[section][data.draw(st.sampled_from(sorted(config[section])))] = value
     else:
         config[section] = value
-    before = (run / "config.yaml").read_bytes()
-    (run / "config.yaml").write_text(
-        yaml.safe_dump(config, allow_unicode=True), encoding="utf-8", errors="replace"
-    )
-    with contextlib.suppress(UserError):
+    with replaced(run / "config.yaml", yaml.safe_dump(config, allow_unicode=True)):
         read(run)
-    (run / "config.yaml").write_bytes(before)
 
 
 @QUICK
@@ -123,12 +131,9 @@ def test_any_value_in_a_config(run: Path, section: str, value: Any, data: st.Dat
     text=texts, name=st.sampled_from(["config.yaml", "metrics.jsonl", "timings.jsonl", "environment.json"])
 )
 def test_any_text_in_a_file(run: Path, text: str, name: str) -> None:
-    before = (run / name).read_bytes()
-    (run / name).write_text(text, encoding="utf-8", errors="replace")
-    with contextlib.suppress(UserError):
+    with replaced(run / name, text):
         read(run)
         _ = load_run(run).environment
-    (run / name).write_bytes(before)
 
 
 @QUICK
@@ -137,12 +142,9 @@ def test_any_text_in_a_file(run: Path, text: str, name: str) -> None:
     kind=st.sampled_from(["epoch", "valid", "step", "warning"]),
 )
 def test_any_line_of_metrics(run: Path, line: dict[str, Any], kind: str) -> None:
-    before = (run / "metrics.jsonl").read_bytes()
-    text = json.dumps({"kind": kind, **line}) + "\n"
-    (run / "metrics.jsonl").write_bytes(before + text.encode())
-    with contextlib.suppress(UserError):
+    before = (run / "metrics.jsonl").read_text(encoding="utf-8")
+    with replaced(run / "metrics.jsonl", before + json.dumps({"kind": kind, **line}) + "\n"):
         read(run)
-    (run / "metrics.jsonl").write_bytes(before)
 
 
 @QUICK

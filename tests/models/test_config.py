@@ -250,6 +250,7 @@ def test_overrides_reach_both_the_model_and_its_law() -> None:
     ("text", "names"),
     [
         ("kind: rnn\nvocab_size: 5", "fsn, transformer"),
+        ("kind: [fsn]\nvocab_size: 5", "fsn, transformer"),
         ("vocab_size: 5", "kind"),
         ("kind: fsn", "vocab_size"),
         ("kind: fsn\nvocab_size: 5\nwidht: 3", "'widht'"),

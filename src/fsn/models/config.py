@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from reprlib import repr as short
 from typing import Any, Literal
 
 from ..checks import check, check_types, construct
@@ -195,7 +196,8 @@ def config_from_dict(values: dict[str, Any]) -> Config:
     """The inverse of :func:`config_to_dict`; unknown fields are errors that name the known ones."""
     rest = dict(values)
     kind = rest.pop("kind", None)
-    check(kind in _KINDS, f"the model's kind is {kind!r}; choose one of {', '.join(_KINDS)}")
+    known = isinstance(kind, str) and kind in _KINDS
+    check(known, f"the model's kind is {short(kind)}; choose one of {', '.join(_KINDS)}")
     assert isinstance(kind, str)
     if isinstance(rest.get("coupling"), dict):
         rest["coupling"] = construct(CouplingLaw, rest["coupling"])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fsn.ops.fused import ledger
 from fsn.train.optimizer import FlatParameters
+from tests.train.tiny import still_flat
 
 
 class Direct(torch.autograd.Function):
@@ -68,7 +69,7 @@ def test_what_is_written_and_what_autograd_brings_make_the_gradient() -> None:
     flat.collect(book.written)
     for name in flat.slots:
         torch.testing.assert_close(flat.view(flat.gradient, name), flat.view(expected, name), msg=name)
-    assert flat.still_flat()
+    assert still_flat(flat)
 
 
 def test_only_a_whole_parameter_has_a_place() -> None:
