@@ -282,7 +282,7 @@ def test_a_full_disk_while_downloading_is_not_blamed_on_the_network(
     def full(file: object, data: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cache.Bar, "update", full)
+    monkeypatch.setattr(cache._Bounded, "write", full)
     with pytest.raises(OSError, match="No space left"):
         download(f"{address}/enwik8.zip", tmp_path / "file.zip", ZIP_SHA256, "x", 10_000)
 

@@ -200,6 +200,17 @@ def test_fails_where_it_is_not_so(name: str) -> None:
     assert found.state == FAILS, found
 
 
+def test_a_base_layer_that_is_ahead_has_no_spikes_to_be_far_below() -> None:
+    """Both ahead of the transformer, the FSN further: below half of a negative margin, and yet not the sentence."""
+
+    def ahead(w: World) -> None:
+        w.deepen(BASE, -3.0, bins=[4])
+        w.deepen(FSN, -6.0, *THREE, bins=[4])
+
+    found = judge(BY_NAME["fsn-far-below-base-at-spikes"], other(ahead))
+    assert found.state == FAILS, found
+
+
 # -- fewer runs than the paper's ---------------------------------------------------------------------------
 
 

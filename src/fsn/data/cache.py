@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import UserError
 from ..io import read_file, user_path, write_bytes_atomic, write_text_atomic, writing
@@ -197,25 +197,15 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
     never runs into the timeout of a read: so it works in a thread that is left behind when the time is over.
     """
     import pooch
-    import requests
 
     pooch.get_logger().setLevel("ERROR")  # the progress is ours, and a server's words are not repeated
     over = threading.Event()
     ended: list[BaseException | None] = []
 
     def save(url: str, output: str, manager: Any) -> None:
-        with (
-            requests.get(url, timeout=TIMEOUT_S, stream=True) as answer,
-            open(output, "wb") as file,
-            Bar(description, total=size) as bar,
-        ):
-            answer.raise_for_status()
-            told = int(answer.headers.get("content-length", 0))
-            for data in answer.iter_content(CHUNK):
-                bar.update(len(data))
-                if max(told, bar.done) > size or over.is_set():
-                    raise FetchError(f"it is larger than the {size:,} bytes expected")
-                file.write(data)
+        with open(output, "wb") as file, Bar(description, total=size) as bar:
+            get = pooch.HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT_S)
+            get(url, _Bounded(file, bar, size, over), manager)
 
     def work() -> None:
         try:
@@ -236,6 +226,22 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
     if isinstance(error, FetchError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         raise error
     raise FetchError(_reason(error, path.name)) from error
+
+
+class _Bounded:
+    """A file for a download: shows progress, and ends it when it grows too large or its time is over."""
+
+    def __init__(self, file: IO[bytes], bar: Bar, size: int, over: threading.Event) -> None:
+        self.file, self.bar, self.size, self.over = file, bar, size, over
+
+    def write(self, data: bytes) -> int:
+        self.bar.update(len(data))
+        if self.bar.done > self.size or self.over.is_set():
+            raise FetchError(f"it is larger than the {self.size:,} bytes expected")
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 def _reason(error: BaseException, name: str) -> str:

@@ -94,9 +94,8 @@ class Corpus:
         for i in (1, 2):
             while starts[i] < len(raw) and raw[starts[i]] & 0xC0 == 0x80:  # within a character
                 starts[i] += 1
-        _, whole = codecs.utf_8_decode(
-            raw, "ignore", False
-        )  # it may end within one, if cut at a round number
+        # A text that was cut at a round number may end within one.
+        _, whole = codecs.utf_8_decode(raw, "ignore", False)
         texts = [as_text(raw[low:high], name, low) for low, high in pairwise([*starts, whole])]
         parts = [_encoded(encoding, [text], f"{printable(name)}, characters", False) for text in texts]
         n_bytes = tuple(len(text.encode()) for text in texts) if encoding.gives_back(texts[0]) else None

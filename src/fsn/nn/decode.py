@@ -51,8 +51,7 @@ def coupling(
     unit = torch.polar(made.one, theta)
     raw = torch.addmm(gates.bias, torch.view_as_real(unit).view(-1, 2 * k), cache.gates)
     raw = raw.view(*theta.shape[:2], 3, k)
-    gate = F.softplus(raw[:, :, :2])
-    gate.div_(gate.mean(dim=-1, keepdim=True).clamp_(min=ops.FLOOR))
+    gate = ops.normalise_gate(raw[:, :, :2])
     value = F.softplus(raw[:, :, 2]) if gates.positive_value else raw[:, :, 2]
     rotation = cache.turns(rates, theta.dtype, first + theta.shape[1])
     query, key = (gate * (unit * rotation[first:]).unsqueeze(2)).unbind(2)

@@ -129,9 +129,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         lock = self._hold(open(self.path / "lock", "a+", encoding="utf-8"))  # noqa: SIM115 (the last to be closed)
         try:
-            with contextlib.suppress(
-                ImportError
-            ):  # Windows has no such locks; two writers are then not noticed
+            # Windows has no such locks; two writers are then not noticed.
+            with contextlib.suppress(ImportError):
                 import fcntl
 
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
