@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,22 @@ def test_a_logger_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     )
     monkeypatch.setattr(module.SummaryWriter, "__init__", fails)
     assert go(tmp_path / "other", max_steps=2).finished
+
+
+def test_a_thread_of_a_logger_that_fails_prints_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorBoard writes in a thread and raises what went wrong there at a later call."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def fails(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    printed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    monkeypatch.setattr(RecordWriter, "write", fails)
+    assert go(tmp_path / "run", max_steps=6).finished and not printed
+    ours = threading.Thread(target=fails)
+    ours.start()
+    ours.join()
+    assert len(printed) == 1, "other threads are heard as before"
