@@ -227,10 +227,8 @@ class _AttentionHalf(torch.autograd.Function):
             dfield, dkeys, dquery = torch.empty_like(field), torch.empty_like(keys), torch.empty_like(query)
             downs: list[Tensor] = []
             for rows, attention in zip(reversed(blocks), reversed(attentions), strict=True):
-                seen, keep = (
-                    slice(rows.stop),
-                    0.0 if rows.stop == length else 1.0,
-                )  # the first time there is no sum yet
+                seen = slice(rows.stop)
+                keep = 0.0 if rows.stop == length else 1.0  # the first time there is no sum yet
                 dfield[:, seen].baddbmm_(attention.mT, dtotal[:, rows], beta=keep)
                 dattention = dtotal[:, rows] @ field[:, seen].mT
                 dattention.diagonal(rows.start, -2, -1).copy_(ditself[:, rows])

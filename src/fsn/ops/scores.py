@@ -119,9 +119,8 @@ def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
     x: (..., T, d), rates: (d/2,) -> (..., T, d)
     """
     positions = torch.arange(first, first + x.shape[-2], device=x.device, dtype=rates.dtype)
-    exact = torch.promote_types(
-        x.dtype, torch.float32
-    )  # angles and their cosines are never rounded to bfloat16
+    # angles and their cosines are never rounded to bfloat16
+    exact = torch.promote_types(x.dtype, torch.float32)
     angle = positions[:, None] * rates
     cos, sin = angle.cos().to(exact), angle.sin().to(exact)
     a, b = x.to(exact).chunk(2, dim=-1)
