@@ -519,4 +519,6 @@ def sweep_text(jobs: Sequence[Job], about: str, out: Path) -> str:
 
 def cell(table: Table, run: str, name: str) -> Mapping[str, float]:
     """The row of one run and bin in a table of margins."""
-    return table.where(run=run, bin=name).rows[0]
+    for row in table.where(run=run, bin=name).rows:
+        return row
+    raise NotRun(f"needs {run}")
