@@ -87,13 +87,12 @@ def test_magnitudes_signs_and_angles() -> None:
     reading = coupling.KernelReading(weights, np.ones(1), np.ones(1), 1.0, 1.0)
     np.testing.assert_allclose(reading.magnitude, [[[3, 1]], [[2, 0]]])
     assert reading.sign_flips.tolist() == [[[False, True]], [[False, False]]]
-    assert reading.mean_angle[1, 0, 0] == pytest.approx(0.5) and reading.mean_angle[0, 0, 1] == pytest.approx(
-        np.pi
-    )
     assert reading.rms_imaginary[1, 0, 0] == pytest.approx(2 * math.sin(0.5))
     assert reading.rms_imaginary[0, 0, 0] == 0
     table = reading.table()
     assert len(table) == 4 and table.where(field="present", harmonic=2).rows[0]["sign_flip"]
+    assert table.where(field="present", harmonic=2).rows[0]["angle"] == pytest.approx(np.pi)
+    assert table.where(field="successor", harmonic=1).rows[0]["angle"] == pytest.approx(0.5)
     assert "yes" in table.to_markdown()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -190,10 +191,15 @@ def test_the_crossing_is_marked_where_the_mean_curve_meets_the_target() -> None:
     axes = training.draw_wallclock([scale]).axes[0]
     (ring,) = [line for line in axes.get_lines() if line.get_marker() == "o"]
     assert ring.get_ydata()[0] == pytest.approx(scale.targets.mean())
-    mean = training.mean_curve(scale.curves)
-    hours = mean.time_to(scale.targets.mean(), interpolate=True) / 3600
-    assert ring.get_xdata()[0] == pytest.approx(hours)
+    mean, target = training.mean_curve(scale.curves), scale.targets.mean()
+    after = training.first_at(mean.loss, target)
+    assert after is not None and after > 1
+    (s0, s1), (y0, y1) = mean.seconds[after - 2 : after], mean.loss[after - 2 : after]
+    assert ring.get_xdata()[0] == pytest.approx((s0 + (s1 - s0) * (y0 - target) / (y0 - y1)) / 3600)
     assert "hours" in axes.get_xlabel()
+    ahead = dataclasses.replace(scale, curves=[training.Curve("f", np.array([3600.0]), np.array([0.5]))])
+    (ring,) = [one for one in training.draw_wallclock([ahead]).axes[0].get_lines() if one.get_marker() == "o"]
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (1.0, 0.5), "reached by the end of the first epoch"
 
 
 def test_a_ladder_of_three_leaves_the_fourth_panel_empty() -> None:

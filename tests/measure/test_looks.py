@@ -52,7 +52,9 @@ def test_attention_is_found_where_it_was_put(family: str) -> None:
     expected = {(1, 1): 1.0, (2, 0): 0.5, (2, -1): 0.5}
     for layer in (1, 2):
         for offset in seen.offsets:
-            assert seen.weight(layer, offset) == pytest.approx(expected.get((layer, offset), 0.0))
+            assert seen.weights[layer - 1, seen.offsets.index(offset)] == pytest.approx(
+                expected.get((layer, offset), 0.0)
+            )
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
@@ -70,7 +72,9 @@ def test_losses_of_both_sayings_and_weights_of_every_family(family: str) -> None
     for layer in (1, 2):
         found = points[f"layers.{layer - 1}.attention"]
         for offset in (-2, 0, 1):
-            assert seen.weight(layer, offset) == pytest.approx(found[:, t, t - 24 + offset].mean().item())
+            assert seen.weights[layer - 1, seen.offsets.index(offset)] == pytest.approx(
+                found[:, t, t - 24 + offset].mean().item()
+            )
 
 
 def test_heads_are_averaged() -> None:
@@ -81,7 +85,9 @@ def test_heads_are_averaged() -> None:
         model(windows[:, :-1])
     t = torch.arange(28, 39)
     assert points["layers.0.attention"].dim() == 4
-    assert seen.weight(1, 1) == pytest.approx(points["layers.0.attention"][:, :, t, t - 24 + 1].mean().item())
+    assert seen.weights[0, seen.offsets.index(1)] == pytest.approx(
+        points["layers.0.attention"][:, :, t, t - 24 + 1].mean().item()
+    )
 
 
 def test_the_layer_that_looks_most(looks: Looks) -> None:

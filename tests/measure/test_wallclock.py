@@ -47,11 +47,9 @@ def test_rates_and_gain_after_the_crossing() -> None:
     assert row["rate_mbit"] == pytest.approx(5.0) and row["epoch"] == 10
 
 
-def test_interpolation_lies_between_two_epoch_ends() -> None:
+def test_a_loss_is_reached_at_the_end_of_an_epoch_or_never() -> None:
     curve = training.Curve("c", np.array([10.0, 20.0, 30.0]), np.array([2.0, 1.0, 0.5]))
-    assert curve.time_to(1.25) == 20.0 and curve.time_to(1.25, interpolate=True) == pytest.approx(17.5)
-    assert curve.time_to(2.5, interpolate=True) == 10.0
-    assert curve.time_to(0.1) == math.inf and training.first_at(curve.loss, 0.1) is None
+    assert training.first_at(curve.loss, 1.25) == 2 and training.first_at(curve.loss, 0.1) is None
     assert math.isnan(training.Curve("one", np.ones(1), np.ones(1)).rate(1))
 
 

@@ -11,7 +11,7 @@ from fsn.paper import needs
 from fsn.paper.rows import FAILS, FAILS_SO_FAR, HOLDS, HOLDS_SO_FAR, NO_CASE, NOT_RUN, Claim, judge
 from fsn.paper.sections import CLAIMS
 from fsn.paper.sections.copy_depth import cell_of
-from tests.paper.world import AGREEING, PRESENT, SUCCESSOR, World, by_bin, kernel, other
+from tests.paper.world import AGREEING, PRESENT, SUCCESSOR, World, by_bin, kernel, key_of, other
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 READ_RUNS = [claim for claim in CLAIMS if claim.needs]
@@ -291,3 +291,12 @@ def test_an_interval_excludes_zero_by_the_wider_of_two() -> None:
     cell = cell_of(bench, "text", "FSN, s0", "4–7")
     assert cell["high"] < 0 < cell["block_high"]
     assert judge(BY_NAME["fsn-ahead-on-deep-bins"], bench).state == FAILS
+
+
+def test_a_claim_about_one_seed_waits_for_that_seed() -> None:
+    """Other seeds of the model do not stand in for it."""
+    for need in (FSN, CODE):
+        found = judge(
+            BY_NAME["code-margins-smaller"], other(lambda w, need=need: w.facts.pop(key_of(need, 0)))
+        )
+        assert found.state == NOT_RUN and found.evidence == "needs FSN, s0"

@@ -120,7 +120,6 @@ class World:
         for (need, seed), facts in self.facts.items():
             run = run_of(need, seed, facts)
             bench.found.append(run)
-            bench._role[run.folder] = need.role
             by_folder[run.folder] = facts
         bench.by_folder = by_folder
         return bench

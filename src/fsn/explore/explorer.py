@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..data import Alphabet, Encoding, Windows
 from ..errors import UserError
-from ..measure.copy_depth import CAP, longest_matches
-from ..measure.coupling import FIELDS, coupling_function, kernels_of, read_kernel
+from ..measure.copy_depth import label
+from ..measure.coupling import FIELDS, kernels_of, read_kernel
 from ..measure.lesions import coefficients_of, without_field
 from ..measure.losses import NATS_PER_BIT, evaluating
 from ..models import FSN, LanguageModel
@@ -98,8 +98,7 @@ class Explorer:
             return None
         delta = np.linspace(-np.pi, np.pi, CURVE_POINTS)
         reading = read_kernel(self.model)
-        curves = coupling_function(reading.weights, delta, reading.frame)
-        return {"delta": rounded(delta), "curves": rounded(curves), "frame": reading.frame}
+        return {"delta": rounded(delta), "curves": rounded(reading.functions(delta)), "frame": reading.frame}
 
     def read(self, text: str, cuts: Sequence[Cut] = ()) -> dict[str, Any]:
         """Every symbol's loss in each model, what each would have written, and the copy depth."""
@@ -200,8 +199,8 @@ def copy_depth(tokens: Tensor) -> tuple[list[int], list[int]]:
     """Copy depth of every symbol (n,), and the distance back to the place it could be copied from; 0 for none."""
     if len(tokens) < 2:
         return [0], [0]
-    match, distance = longest_matches(Windows(tokens, len(tokens), len(tokens)))
-    return [0, *np.clip(match[0].astype(int) - 1, 0, CAP).tolist()], [0, *distance[0].tolist()]
+    labels = label(Windows(tokens, len(tokens), len(tokens)))
+    return [0, *labels.depth[0].tolist()], [0, *labels.distance[0].tolist()]
 
 
 def pulls(model: FSN, one: Walk, at: int, target: int) -> dict[str, Any]:

@@ -419,15 +419,14 @@ def draw_depth_bars(families: Table, against: str = "the transformer") -> Figure
                 )
         axes.set_xticks(range(len(bins)), [str(b) for b in bins])
         axes.grid(False, axis="x")
-        axes.set_xlabel("copy depth of the target")
-        axes.set_ylabel(f"bits per character\nagainst {against}")
+        axes.set(xlabel="copy depth of the target", ylabel=f"bits per character\nagainst {against}")
         legend(axes, loc="best")
     return figure
 
 
 def draw_depth_curves(curves: Mapping[str, Table]) -> Figure:
-    """Seed-mean margin at every exact copy depth (:func:`depth_curve`) with its 95 % band; the last point pools what
-    is deeper."""
+    """Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point pools what is
+    deeper."""
     shade = colours(list(curves))
     with drawing(1, 1, 2.7) as (figure, grid):
         axes = grid[0, 0]
@@ -440,14 +439,14 @@ def draw_depth_curves(curves: Mapping[str, Table]) -> Figure:
         ticks = list(range(0, CAP + 1, 4))
         axes.set_xticks(ticks, [f"{t}+" if t == CAP else f"{t}" for t in ticks])
         axes.set_xlim(-0.6, CAP + 0.6)
-        axes.set_xlabel("exact copy depth")
-        axes.set_ylabel("bits per character\nagainst the transformer")
+        axes.set(xlabel="exact copy depth", ylabel="bits per character\nagainst the transformer")
         legend(axes, loc="best")
     return figure
 
 
 def draw_depth_distance(table: Table) -> Figure:
-    """Margins by depth and distance to the matching occurrence, with the number of tokens in each cell."""
+    """Margins of the FSN by copy depth and by the distance back to the match; below each margin the number of
+    targets."""
     rows, columns = (list(dict.fromkeys(table.column(name))) for name in ("bin", "distance"))
     values = np.array(table.column("margin"), dtype=float).reshape(len(rows), len(columns))
     reach = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 1.0
@@ -462,8 +461,7 @@ def draw_depth_distance(table: Table) -> Figure:
         picture = heat_map(axes, values, words.reshape(values.shape), font, **look)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
-        axes.set_xlabel("distance back to the match (characters)")
-        axes.set_ylabel("copy depth")
+        axes.set(xlabel="distance back to the match (characters)", ylabel="copy depth")
         bar = figure.colorbar(picture, ax=axes, pad=0.02, fraction=0.05)
         bar.outline.set_visible(False)
         bar.set_label("bits against the transformer")

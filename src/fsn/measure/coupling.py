@@ -117,19 +117,15 @@ class KernelReading:
         """Root mean square over coordinates of Im w, (2, L, N)."""
         return np.asarray(np.sqrt((self.weights.imag**2).mean(axis=-1)))
 
-    @property
-    def mean_angle(self) -> Array:
-        """Static frustration angle φ of the coordinate-mean coefficient, w = ρ e^{iφ}, (2, L, N) in (−π, π]."""
-        return np.asarray(np.angle(self.weights.mean(axis=-1)), dtype=np.float64)
-
     def table(self) -> Table:
-        """One row per field, layer and harmonic."""
+        """One row per field, layer and harmonic. The angle φ is that of the coordinate-mean coefficient, w = ρ e^{iφ},
+        in (−π, π]."""
         found = {
             "magnitude": self.magnitude,
             "mean_real": self.mean_real,
             "sign_flip": self.sign_flips,
             "rms_imaginary": self.rms_imaginary,
-            "angle": self.mean_angle,
+            "angle": np.angle(self.weights.mean(axis=-1)),
         }
         rows = [
             {"field": FIELDS[f], "layer": layer + 1, "harmonic": n + 1}
@@ -184,12 +180,10 @@ def read_gates(model: nn.Module, tokens: torch.Tensor) -> Table:
     for i in range(len(model.layers)):  # type: ignore[arg-type]
         gate = points[f"layers.{i}.gates.value"].detach().double().cpu()
         flat = gate.reshape(-1, gate.shape[-1])
-        attracts, repels = flat > 0, flat < 0
         row = {"layer": i + 1, "mean": flat.mean().item(), "rms": flat.pow(2).mean().sqrt().item()}
-        for name, sign in (("attractive", attracts), ("repulsive", repels)):
+        for name, sign in {"attractive": flat > 0, "repulsive": flat < 0}.items():
             row[name] = sign.double().mean().item()
-        for name, sign in (("always_attractive", attracts), ("always_repulsive", repels)):
-            row[name] = sign.all(dim=0).double().mean().item()
+            row[f"always_{name}"] = sign.all(dim=0).double().mean().item()
         rows.append(row)
     columns = {
         "layer": "Layer, counted from 1.",
@@ -252,9 +246,7 @@ def _functions(axes: Axes, reading: KernelReading, field: int) -> None:
     for layer, values in enumerate(reading.functions(delta)[field]):
         axes.plot(delta, values, color=LAYERS[layer % len(LAYERS)], label=f"layer {layer + 1}")
     axes.set_xticks([-np.pi, -np.pi / 2, 0, np.pi / 2, np.pi], ["−π", "−π/2", "0", "π/2", "π"])
-    axes.set_xlim(-np.pi, np.pi)
-    axes.set_xlabel("phase difference Δ")
-    axes.set_title(f"{FIELDS[field]} field")
+    axes.set(xlim=(-np.pi, np.pi), xlabel="phase difference Δ", title=f"{FIELDS[field]} field")
 
 
 def _magnitudes(axes: Axes, reading: KernelReading) -> None:
@@ -303,14 +295,11 @@ def draw_coupling(reading: KernelReading, successor: bool = False) -> Figure:
     panels = 3 if successor else 2
     shares = {"width_ratios": [1, 1, 1.5] if successor else [1, 1.25]}
     with drawing(1, panels, 2.6 if panels == 2 else 2.4, gridspec_kw=shares) as (figure, grid):
+        if successor:
+            grid[0, 1].sharey(grid[0, 0])
         for field in range(panels - 1):
             _functions(grid[0, field], reading, field)
         grid[0, 0].set_ylabel("coupling f(Δ)")
-        low, high = (
-            pick(grid[0, f].get_ylim()[e] for f in range(panels - 1)) for e, pick in enumerate((min, max))
-        )
-        for field in range(panels - 1):
-            grid[0, field].set_ylim(low, high)
         legend(grid[0, 0], loc="upper left", fontsize=7)
         _magnitudes(grid[0, -1], reading)
     return figure

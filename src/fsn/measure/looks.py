@@ -47,14 +47,10 @@ class Looks:
     bits: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """Mean bits of every prediction of the windows, (T−1,)."""
 
-    def weight(self, layer: int, offset: int) -> float:
-        """Mean attention of a layer, counted from 1, at an offset."""
-        return float(self.weights[layer - 1, self.offsets.index(offset)])
-
     def most(self, offset: int) -> tuple[int, float]:
         """The layer that looks there most, counted from 1, and how much."""
-        layer = int(self.weights[:, self.offsets.index(offset)].argmax()) + 1
-        return layer, self.weight(layer, offset)
+        weights = self.weights[:, self.offsets.index(offset)]
+        return int(weights.argmax()) + 1, float(weights.max())
 
     def table(self) -> Table:
         """One row per layer, a column per offset."""
@@ -133,9 +129,10 @@ FAINT = 0.08
 
 
 def draw_looks(seen: Sequence[Looks]) -> Figure:
-    """A panel per layer that looks back: mean attention by offset from the same place the first time.
+    """Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, at +1 what
+    came next.
 
-    Of every model the layers that look back at least faintly are shown, and always the one that does so most.
+    Of every model the layers that look back at least faintly have a panel, and always the one that does so most.
     """
     most = max(float(found.weights.max()) for found in seen)
     panels = [

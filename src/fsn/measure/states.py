@@ -183,10 +183,10 @@ PROFILE_PANELS = (
 
 
 def draw_states(profiles: Sequence[DepthProfile]) -> Figure:
-    """Consensus, rank, order and winding of token states from the embedding through the layers.
+    """Consensus, rank, order and winding of token states from the embedding through the layers; the dotted line is what
+    scattered phases would show.
 
-    The upper row exists for every model, the lower for oscillators; the dotted line is what scattered
-    phases would show.
+    The upper row exists for every model, the lower for oscillators.
     """
     shade = colours([profile.label for profile in profiles])
     oscillators = [profile for profile in profiles if profile.phases]
@@ -217,15 +217,16 @@ def draw_states(profiles: Sequence[DepthProfile]) -> Figure:
     return figure
 
 
-WINDOWS = 16
+def first_windows(tokens: Tensor, length: int, count: int = 16) -> Tensor:
+    """The first windows of a text, one after the other: (count, length)."""
+    windows = Windows(tokens, length, length)
+    return windows.gather(torch.arange(min(count, len(windows))))
 
 
 @instrument("states")
 def inspect(subject: Subject) -> Finding:
     """Token states of the first validation windows, through the run and the one it is compared with."""
-    length = subject.run.recipe.length
-    windows = Windows(subject.corpus.valid, length, length)
-    tokens = windows.gather(torch.arange(min(WINDOWS, len(windows))))[:, :-1].to(subject.device)
+    tokens = first_windows(subject.corpus.valid, subject.run.recipe.length)[:, :-1].to(subject.device)
     profiles = [depth_profile(model, tokens, name) for name, model in subject.models.items()]
     told = [
         f"From the embedding to the last layer of {p.label} the mean cosine of two tokens goes from "

@@ -151,28 +151,17 @@ def legend(axes: Axes, **options: Any) -> None:
 def figure_bytes(figure: Figure, form: str, title: str = "") -> bytes:
     """A figure as ``svg``, with its ``title`` inside, or as ``png``; equal figures give equal bytes."""
     import matplotlib
+    from matplotlib.text import Text
 
+    # in the name of a run no dollar begins a formula, and no control character reaches a renderer
+    for text in figure.findobj(Text):
+        text.set_text(re.sub(r"(?<!\\)\$", r"\\$", printable(text.get_text(), "lines")))
     buffer = io.BytesIO()
-    _make_literal(figure)
     with matplotlib.rc_context(SETTINGS):
         named = {"Title": title} if title else {}
         metadata = {"svg": {"Date": None, **named}, "png": {"Software": None}}[form]
         figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
     return buffer.getvalue()
-
-
-def _make_literal(figure: Figure) -> None:
-    """Names of runs are shown as they are: a dollar begins no formula, and no control character reaches a renderer."""
-    words = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
-    for axes in figure.axes:
-        words += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
-        found = axes.get_legend()
-        words += [] if found is None else found.get_texts()
-    for text in words:
-        before = text.get_text()
-        after = re.sub(r"(?<!\\)\$", r"\\$", printable(before, "lines"))
-        if after != before:
-            text.set_text(after)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -> list[Path]:

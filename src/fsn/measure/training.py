@@ -127,17 +127,6 @@ class Curve:
     seconds: Array
     loss: Array
 
-    def time_to(self, target: float, interpolate: bool = False) -> float:
-        """Seconds until ``target`` is reached; infinite if it never is."""
-        epoch = first_at(self.loss, target)
-        if epoch is None:
-            return math.inf
-        i = epoch - 1
-        if not interpolate or i == 0 or not self.loss[i - 1] > self.loss[i]:
-            return float(self.seconds[i])
-        part = (self.loss[i - 1] - target) / (self.loss[i - 1] - self.loss[i])
-        return float(self.seconds[i - 1] + part * (self.seconds[i] - self.seconds[i - 1]))
-
     def rate(self, epoch: int, reach: int = 2) -> float:
         """Bits gained per epoch around ``epoch``: minus the least-squares slope over epoch ± ``reach``."""
         low, high = max(0, epoch - 1 - reach), min(len(self.loss), epoch + reach)
@@ -214,7 +203,7 @@ def _cross(curve: Curve, reference: Curve, budget: int) -> Crossing:
         reference.name,
         target,
         epoch,
-        curve.time_to(target) / float(reference.seconds[budget - 1]),
+        math.inf if epoch is None else float(curve.seconds[epoch - 1] / reference.seconds[budget - 1]),
         1000 * (math.nan if epoch is None else curve.rate(epoch)),
         1000 * (float(reference.loss[back] - target) / steps if steps else math.nan),
         math.nan if epoch is None else target - float(curve.loss[-1]),
@@ -382,18 +371,16 @@ def health_table(runs: Sequence[Run]) -> Table:
 
 
 def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
-    """Validation loss against cumulative hours, a panel per scale (four for the paper's ladder).
+    """Validation loss against wall-clock. Faint lines are seeds, bold lines their means; the band spans the
+    transformers' final losses, the circle marks where the mean FSN crosses their mean.
 
-    Faint lines are seeds, bold lines their means; the band spans the references' final losses, the dashed
-    line is their mean, the open circle the place where the mean run crosses it.
+    A panel per scale (four for the paper's ladder); the dashed line is the mean of the final losses.
     """
     columns = 1 if len(scales) == 1 else 2
     rows = -(-len(scales) // columns)
     ours, theirs = colours(["fsn", "transformer"]).values()
-    with drawing(rows, columns, 2.15 * rows + 0.2, width=WIDTH if columns == 2 else 0.6 * WIDTH) as (
-        figure,
-        grid,
-    ):
+    width = WIDTH if columns == 2 else 0.6 * WIDTH
+    with drawing(rows, columns, 2.15 * rows + 0.2, width) as (figure, grid):
         for axes, scale in zip(grid.flat, scales, strict=False):
             targets = scale.targets
             longest = max(float(c.seconds[-1]) for c in (*scale.curves, *scale.references))
@@ -405,15 +392,15 @@ def draw_wallclock(scales: Sequence[TargetLoss]) -> Figure:
             _plot(axes, scale.references, unit, theirs, label="transformer")
             mean = mean_curve(scale.curves)
             target = float(targets.mean())
-            if first_at(mean.loss, target) is not None:
-                x = mean.time_to(target, interpolate=True) / unit
-                y = target if first_at(mean.loss, target) != 1 else mean.loss[0]
+            crossing = first_at(mean.loss, target)
+            if crossing is not None:
+                near = slice(max(crossing - 2, 0), crossing)  # the epochs before and after
+                x = np.interp(-target, -mean.loss[near], mean.seconds[near]) / unit
+                y = min(target, mean.loss[0])
                 ring = {"markerfacecolor": "none", "markeredgecolor": CYCLE[1], "markeredgewidth": 1.3}
                 axes.plot(x, y, marker="o", markersize=6.5, zorder=5, **ring)
             axes.set_title(f"{scale.label}  ({len(scale.curves)} × {len(scale.references)} seeds)".strip())
-            axes.set_xlabel(f"wall-clock ({word})")
-            axes.set_ylabel("bits per character")
-            axes.set_xlim(left=0)
+            axes.set(xlabel=f"wall-clock ({word})", ylabel="bits per character", xlim=(0, None))
             _focus(axes, [*scale.curves, *scale.references])
         for axes in grid.flat[len(scales) :]:
             axes.set_visible(False)
@@ -463,10 +450,8 @@ def draw_loss_curves(
                 [epoch], [loss], yerr=[spread], color=shade[name], elinewidth=1.0, capsize=2.5, zorder=5,
                 label=None if i else "the paper", **diamond,
             )  # fmt: skip
-        axes.set_xlabel("epoch")
-        axes.set_ylabel("validation loss (bits per character)")
+        axes.set(xlabel="epoch", ylabel="validation loss (bits per character)", xlim=(0.5, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlim(left=0.5)
         _focus(axes, shown)
         legend(axes, loc="upper right")
     return figure
@@ -491,9 +476,7 @@ def draw_learning_rates(rates: Mapping[str, Array]) -> Figure:
         axes = grid[0, 0]
         for name, points in rates.items():
             axes.plot(points[:, 0], points[:, 1], color=shade[name], linewidth=1.9, label=name)
-        axes.set_xlabel("step")
-        axes.set_ylabel("learning rate")
-        axes.set_ylim(bottom=0)
+        axes.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
         legend(axes, loc="best")
     return figure
 

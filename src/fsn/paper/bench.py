@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ import yaml
 from numpy.typing import NDArray
 from torch import nn
 
-from ..data import Corpus, Windows
+from ..data import Corpus
 from ..data.cache import cache_folder
 from ..errors import UserError
 from ..io import atomic_file, write_text_atomic
@@ -34,6 +34,7 @@ from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
 from ..measure.metrics import check_comparable, check_metrics, diverged_at
+from ..measure.states import first_windows
 from ..measure.tables import Table
 from ..measure.training import best_epoch
 from ..report.html import plain
@@ -45,7 +46,7 @@ from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
 ROOTS = (Path("runs"), Path("results"))
 """Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
 T = TypeVar("T")
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 TEXTS, MEASURED = "texts", "measured.json"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
 """What is kept of a battery; the paper's texts have no documents to keep apart."""
@@ -67,18 +68,15 @@ class Text:
     """The first training tokens, (windows, length)."""
 
 
-def store_text(results: Path, name: str, text: Text) -> Path:
+def store_text(results: Path, name: str, text: Text) -> None:
     """Write ``results/texts/NAME.npz``."""
-    parts: dict[str, NDArray[Any]] = {
-        name: np.asarray(getattr(text.battery, name)) for name in (*ARRAYS, *NUMBERS)
-    }
-    parts |= {"deep_share": np.asarray(text.deep_share), "vocab_size": np.asarray(text.vocab_size)}
-    parts |= {"start": text.start.numpy(), "sha256": np.frombuffer(text.sha256.encode(), np.uint8)}
+    parts = {name: getattr(text.battery, name) for name in (*ARRAYS, *NUMBERS)}
+    parts |= {"deep_share": text.deep_share, "vocab_size": text.vocab_size, "start": text.start.numpy()}
+    parts["sha256"] = np.frombuffer(text.sha256.encode(), np.uint8)
     path = results / TEXTS / f"{name}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
-        np.savez_compressed(file, **parts)  # type: ignore[arg-type]
-    return path
+        np.savez_compressed(file, **parts)
 
 
 def stored_text(roots: Iterable[Path], name: str) -> Text | None:
@@ -133,22 +131,19 @@ class NotRun(UserError):
     """A statement that cannot be judged yet, because runs it rests on do not exist."""
 
 
-def once(
-    of_runs: bool = False,
-) -> Callable[[Callable[Concatenate[Bench, P], T]], Callable[Concatenate[Bench, P], T]]:
+def once(of_runs: bool = False) -> Callable[[F], F]:
     """Make what a function of a bench returns only once. ``of_runs``: it depends on which runs serve."""
 
-    def wrap(make: Callable[Concatenate[Bench, P], T]) -> Callable[Concatenate[Bench, P], T]:
+    def wrap(make: F) -> F:
         @functools.wraps(make)
-        def made(bench: Bench, /, *args: P.args, **named: P.kwargs) -> T:
-            plain = (one.folder if isinstance(one, Run) else one for one in (*args, *named.items()))
+        def made(bench: Bench, /, *args: Any) -> Any:
+            plain = (one.folder if isinstance(one, Run) else one for one in args)
             key = (make.__qualname__, *plain, bench.early if of_runs else 0)
             if key not in bench._made:
-                bench._made[key] = make(bench, *args, **named)
-            found: T = bench._made[key]
-            return found
+                bench._made[key] = make(bench, *args)
+            return bench._made[key]
 
-        return made
+        return cast(F, made)
 
     return wrap
 
@@ -171,7 +166,6 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     """The corpus that serves in each role."""
-    _role: dict[Path, str] = field(default_factory=dict)
     _made: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
@@ -222,7 +216,6 @@ class Bench:
             corpus = run.config["corpus"]
             if corpus["sha256"] == chosen:
                 self.found.append(run)
-                self._role[run.folder] = role
                 self.names[role] = texts[chosen] if texts[chosen] in order else order[0]
             else:
                 self.refused.append(
@@ -256,7 +249,7 @@ class Bench:
         )
 
     def _is(self, run: Run, need: Need, seed: int) -> bool:
-        if run.recipe.seed != seed or self._role[run.folder] != need.role:
+        if run.recipe.seed != seed or self.scale.role_of(run.config["corpus"]) != need.role:
             return False
         wanted = self.scale.recipe(need, seed)
         if any(getattr(run.recipe, name) != getattr(wanted, name) for name in SAME_RECIPE):
@@ -321,18 +314,13 @@ class Bench:
             found = {seed: self.reached(need.after(self.early), seed) for seed in found}
         return {seed: run for seed, run in found.items() if run is not None}
 
-    def runs(self, need: Need) -> list[Run]:
-        """The runs that are there, at least one; :class:`NotRun` says what to train otherwise."""
-        found = list(self.by_seed(need).values())
+    def runs(self, need: Need, whole: bool = False) -> list[Run]:
+        """The runs that are there, at least one, or ``whole``: of every seed; :class:`NotRun` says what is missing."""
+        found, asked = list(self.by_seed(need).values()), len(self.scale.seeds(need))
         if not found:
             raise NotRun(f"missing: {self.standing([need]).absent()}")
         check_comparable(found)
-        return found
-
-    def every(self, need: Need) -> list[Run]:
-        """The runs of every seed; :class:`NotRun` where one is not there."""
-        found, asked = self.runs(need), len(self.scale.seeds(need))
-        if len(found) < asked:
+        if whole and len(found) < asked:
             raise NotRun(f"needs all {asked} seeds of {need.model}, and {len(found)} are there")
         return found
 
@@ -369,7 +357,7 @@ class Bench:
         """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
         scale, length = self.scale, self.scale.length(256)
         kept = stored_text(self.roots, self.corpus_name(role))
-        texts = (run.config["corpus"] for run in self.found if self._role[run.folder] == role)
+        texts = [text for run in self.found if scale.role_of(text := run.config["corpus"]) == role]
         if kept is not None and all(text["sha256"] == kept.sha256 for text in texts):
             found, extra = kept.battery, int(kept.battery.enriched.sum())
             asked = (length, scale.depth_stride, scale.standard, scale.enriched)
@@ -377,8 +365,7 @@ class Bench:
                 return kept
         corpus = self.corpus(role)
         labels = copy_depth.label_corpus(corpus, "valid", length, scale.depth_stride, cache=self.cache)
-        windows = Windows(corpus.train, 256, 256)
-        start = windows.gather(torch.arange(min(START_WINDOWS, len(windows)))).to(torch.uint8)
+        start = first_windows(corpus.train, 256, START_WINDOWS).to(torch.uint8)
         battery = copy_depth.battery(labels, scale.standard, scale.enriched)
         return Text(corpus.sha256, corpus.vocab_size, battery, labels.share(24), start)
 
@@ -479,11 +466,6 @@ class Standing:
             for (need, have), seeds in groups.items()
         )
 
-    def begun_words(self) -> str:
-        """How far those are that were begun."""
-        asked = [(run, self.bench.epoch(need.epochs)) for need, run in self.begun]
-        return ", ".join(f"{run.name} has {epochs_of(run)} of {epochs} epochs" for run, epochs in asked)
-
     def jobs(self, runs: Path) -> list[Job]:
         """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` go on
         there."""
@@ -519,4 +501,6 @@ def sweep_text(jobs: Sequence[Job], about: str, out: Path) -> str:
 
 def cell(table: Table, run: str, name: str) -> Mapping[str, float]:
     """The row of one run and bin in a table of margins."""
-    return table.where(run=run, bin=name).rows[0]
+    for row in table.where(run=run, bin=name).rows:
+        return row
+    raise NotRun(f"needs {run}")

@@ -103,9 +103,6 @@ KURAMOTO_DROPOUT = Need("kuramoto", (0,), epochs=7, overrides=FSN_DROPOUT.overri
 """Seven epochs: they show as much."""
 
 # ablations
-FSN_EARLY = FSN.seed(*THREE).after(2)
-NO_PHASES_EARLY = NO_PHASES.after(2)
-MEAN_FIELD_EARLY = MEAN_FIELD.seed(0).after(2)
 NO_DELAY = Need("fsn-nodelay", (0,), epochs=2)
 TORUS = Need("fsn-torus-swiglu", (0,), epochs=2)
 NO_BOUND = Need("fsn-nobound", (0,), epochs=1)

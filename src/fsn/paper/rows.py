@@ -16,7 +16,7 @@ from ..measure.bootstrap import SeedSummary
 from ..measure.tables import Table
 from ..measure.tables import signed as signed
 from .bench import Bench, NotRun
-from .needs import Need, commits_of, precisions_of
+from .needs import Need, commits_of, epochs_of, precisions_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def values() -> dict[str, Any]:
 def parameter_totals() -> dict[tuple[str, str, int], int]:
     """The totals the paper gives, by family, size and number of symbols: 205 on enwik8, 97 on code."""
     symbols = {"enwik8": 205, "code": 97}
-    keyed = ((name.split("/"), total) for name, total in values()["parameters"].items())
+    keyed = ((name.split("/"), int(look_up("parameters", name))) for name in values()["parameters"])
     return {(family, size.lower(), symbols[corpus]): total for (family, corpus, size), total in keyed}
 
 
@@ -253,11 +253,18 @@ class Result:
         return row
 
     def picture(
-        self, name: str, caption: str, draw: Callable[[Any], Figure], shown: Any, table: Table | None = None
+        self,
+        name: str,
+        draw: Callable[[Any], Figure],
+        shown: Any,
+        table: Table | None = None,
+        caption: str | None = None,
     ) -> None:
-        """A figure of what is ``shown``: a table of numbers, or something that ``table`` has the numbers of."""
-        table = shown if isinstance(shown, Table) else table
-        self.pictures.append(Picture(name, caption, functools.partial(draw, shown), table))
+        """A figure of what is ``shown``; the first paragraph of its function's docstring is the caption, unless one is
+        given. ``table`` has the numbers, where what is shown is not a table of them."""
+        said = " ".join((draw.__doc__ or "").partition("\n\n")[0].split()) if caption is None else caption
+        numbers = shown if table is None and isinstance(shown, Table) else table
+        self.pictures.append(Picture(name, said, functools.partial(draw, shown), numbers))
 
 
 @dataclass(frozen=True)
@@ -289,7 +296,6 @@ def item(
 HOLDS, FAILS = "holds", "fails"
 HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "fails so far"
 NO_CASE, NOT_RUN = "no such case", "not run yet"
-STATES = (HOLDS, FAILS, HOLDS_SO_FAR, FAILS_SO_FAR, NO_CASE, NOT_RUN)
 ABOUT_SPEED = "the paper's own implementation; ours is another"
 
 Found = tuple[bool, str]
@@ -323,7 +329,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of ``STATES``, and what was measured."""
+    """One of the states above, and what was measured."""
 
     state: str
     evidence: str
@@ -354,7 +360,9 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
         return Verdict(HOLDS if true else FAILS, evidence)
     if claim.every and not true and view is bench:
         return Verdict(FAILS, evidence)
-    in_hand = joined(f"{len(standing.there)} of {count} there", standing.begun_words())
+    asked = [(run, bench.epoch(need.epochs)) for need, run in standing.begun]
+    begun = ", ".join(f"{run.name} has {epochs_of(run)} of {epochs} epochs" for run, epochs in asked)
+    in_hand = joined(f"{len(standing.there)} of {count} there", begun)
     return Verdict(HOLDS_SO_FAR if true else FAILS_SO_FAR, f"{evidence} ({in_hand})")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,6 @@ from .rows import (
     Claim,
     Item,
     Result,
-    Row,
     Verdict,
     data_table,
     judge,
@@ -58,14 +58,6 @@ class Report:
     results: list[tuple[Item, Result]]
     judged: list[tuple[Claim, Verdict]]
 
-    def counts(self) -> Counter[str]:
-        """How many claims have each verdict."""
-        return Counter(verdict.state for _, verdict in self.judged)
-
-    def rows(self) -> Counter[str]:
-        """How many rows were measured, measured on fewer seeds, computed, and are missing."""
-        return Counter(row.state for _, result in self.results for row in result.rows)
-
 
 def make_report(bench: Bench) -> Report:
     """Every item and every claim."""
@@ -81,9 +73,6 @@ def rounded_notes(bench: Bench) -> list[str]:
 
 
 PAGE = "reproduction.html"
-MISSING_RUNS = (
-    "`fsn reproduce --all --run` trains them, `fsn reproduce --sweep FILE` lists them for `fsn sweep`."
-)
 
 
 def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
@@ -115,14 +104,6 @@ def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path, scale: s
     return path
 
 
-def groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    """Rows by their heading, in order."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.group, []).append(row)
-    return list(found.items())
-
-
 # -- Markdown ----------------------------------------------------------------------------------------------
 
 
@@ -137,14 +118,12 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
         f"*{item.where}. {WORDS.get(result.state, result.state).capitalize()}.* {item.about}",
         "",
     ]
-    for group, rows in groups(result.rows):
-        known = [row for row in rows if row.state != MISSING]
-        if known:
-            lines += [f"**{group}**", ""] if group else []
-            lines += [table_of(SHOWN, [row.cells for row in known]).to_markdown()]
-    absent = sum(row.state == MISSING for row in result.rows)
-    if absent:
-        lines += [f"{absent} of {len(result.rows)} rows wait for runs.", ""]
+    known = [row for row in result.rows if row.state != MISSING]
+    for group, rows in itertools.groupby(known, key=lambda row: row.group):
+        lines += [f"**{group}**", ""] if group else []
+        lines += [table_of(SHOWN, [row.cells for row in rows]).to_markdown()]
+    if len(known) < len(result.rows):
+        lines += [f"{len(result.rows) - len(known)} of {len(result.rows)} rows wait for runs.", ""]
     for picture in result.pictures:
         lines += [f"![{picture.caption}]({pictures}/{picture.name}.svg)", "", f"*{picture.caption}*", ""]
     for title, table in result.tables:
@@ -186,7 +165,8 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 def summary(report: Report) -> str:
     """The state of the whole in a few sentences."""
-    rows, claims = report.rows(), report.counts()
+    rows = Counter(row.state for _, result in report.results for row in result.rows)
+    claims = Counter(verdict.state for _, verdict in report.judged)
     computed = sum(not claim.needs and verdict.state in (HOLDS, FAILS) for claim, verdict in report.judged)
     return (
         f"{rows[MEASURED]} rows are measured on every run they ask for, {rows[PARTIAL]} on fewer seeds, "
@@ -218,8 +198,8 @@ def end_markdown(report: Report) -> str:
     """Missing runs, runs used, runs left out."""
     lines, bench, needs = [], report.bench, needs_of()
     if missing := bench.standing(needs).absent():
-        words = missing.split("; ")
-        lines += ["## Missing runs", "", MISSING_RUNS, "", *(f"- {one}" for one in words), ""]
+        how = "`fsn reproduce --all --run` trains them, `fsn reproduce --sweep FILE` lists them for `fsn sweep`."
+        lines += ["## Missing runs", "", how, "", *(f"- {one}" for one in missing.split("; ")), ""]
     if runs := bench.used(needs):
         lines += ["## Runs used", "", runs_table(runs).to_markdown()]
     if bench.refused:

@@ -108,10 +108,7 @@ def write_findings(run: Run, findings: Mapping[str, Finding], folder: Path) -> l
         f'<header class="top"><p class="eyebrow">Inspection</p><h1>{escape(run.name)}</h1>'
         f'<p class="lede">{escape(lede)}</p><nav><ol class="contents">{contents}</ol></nav></header>'
     )
-    html, about = (
-        "\n".join([head, "<main>", *sections, "</main>"]),
-        f"What the instruments found on {run.name}.",
-    )
-    file = folder / "inspection.html"
+    html = "\n".join([head, "<main>", *sections, "</main>"])
+    file, about = folder / "inspection.html", f"What the instruments found on {run.name}."
     write_text_atomic(file, page(f"{run.name}: inspection", html, description=about))
     return [file, *written]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from ..needs import (
     Need,
     epochs_of,
 )
-from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, cite_mean, item
+from ..rows import MISSING, Cited, Measurement, Result, Row, cite, cite_mean, item
 from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -45,8 +45,8 @@ SEEDS = tuple(range(10))
 
 def papers_values() -> dict[Need, Mapping[int, Cited]]:
     """Every kind of run the registry knows, with the paper's values at the epochs it gives."""
-    main = functools.partial(cite_mean, "main_table", "enwik8@30")
-    early = functools.partial(cite, "early")
+    main = partial(cite_mean, "main_table", "enwik8@30")
+    early = partial(cite, "early")
     found: dict[Need, Mapping[int, Cited]] = {
         Need("transformer"): {30: main("transformer")},
         Need("fsn"): {2: early("fsn@2"), 30: main("fsn"), 50: cite_mean("main_table", "enwik8@50", "fsn")},
@@ -96,21 +96,21 @@ def compared_at(every: Mapping[Need, list[Run]], need: Need) -> set[int]:
     return both | {epochs_of(run) for runs in same for run in runs}
 
 
-def progress(bench: Bench) -> list[Row]:
-    """One row for each model and epoch worth showing."""
-    rows = []
+@item("so-far", "What has been trained so far", "beyond the paper")
+def so_far(b: Bench, out: Result) -> None:
+    """Every run of the recipe, at the epochs it has reached; the number of seeds is what was found."""
     papers = papers_values()
-    every = {need: found_runs(bench, need) for need in papers}
+    every = {need: found_runs(b, need) for need in papers}
     for need, runs in every.items():
-        own = not bench.stands_in(need.role)
-        by_epoch = {bench.epoch(e): paper for e, paper in papers[need].items()}
-        long = f", windows of {bench.scale.length(need.length)}" if need.length != 256 else ""
-        heading = f"{bench.corpus_name(need.role)}{long}"
+        own = not b.stands_in(need.role)
+        by_epoch = {b.epoch(e): paper for e, paper in papers[need].items()}
+        long = f", windows of {b.scale.length(need.length)}" if need.length != 256 else ""
+        heading = f"{b.corpus_name(need.role)}{long}"
         begun = [run for run in runs if epochs_of(run)]
         for run in (run for run in runs if not epochs_of(run)):
             remark = f"{run.name}: not finite in epoch {diverged_at(run)}"
             title = f"{need.model}, epoch 1"
-            rows.append(Row(title, None, math.inf, None, "1", remark=remark, group=heading))
+            out.rows.append(Row(title, None, math.inf, None, "1", remark=remark, group=heading))
         reached = set(map(epochs_of, begun))
         shown = reached | {
             e for e in {*by_epoch, *compared_at(every, need)} if 0 < e <= max(reached, default=0)
@@ -121,15 +121,10 @@ def progress(bench: Bench) -> list[Row]:
             paper, spread = by_epoch.get(epoch) if own else None, summary.std if summary.count > 1 else None
             title, remark = f"{need.model}, epoch {epoch}", f"second half of each window {half.mean:.4f}"
             count = str(summary.count)
-            rows.append(Row(title, paper, summary.mean, spread, count, remark=remark, group=heading))
-    return rows
-
-
-@item("so-far", "What has been trained so far", "beyond the paper")
-def so_far(b: Bench, out: Result) -> None:
-    """Every run of the recipe, at the epochs it has reached; the number of seeds is what was found."""
-    nothing = Row("any run of the paper", None, None, state=MISSING, remark="no run has finished an epoch")
-    out.rows += progress(b) or [nothing]
+            out.rows.append(Row(title, paper, summary.mean, spread, count, remark=remark, group=heading))
+    if not out.rows:
+        remark = "no run has finished an epoch"
+        out.rows.append(Row("any run of the paper", None, None, state=MISSING, remark=remark))
     out.notes.append("The paper's value stands only where model, text and epoch are the same.")
 
 
@@ -183,11 +178,9 @@ def depth_so_far(b: Bench, out: Result) -> None:
     levels = copy_depth.depth_losses(losses, b.battery("text"))
     out.tables.append(("Bits per target by copy depth", levels))
     caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
+    caption += "Below zero the model is ahead."
     families = copy_depth.seed_mean_table(margins, {name: [name] for name in models})
-    draw = functools.partial(copy_depth.draw_depth_bars, families)
-    out.pictures.append(
-        Picture("copy-depth-so-far", caption + "Below zero the model is ahead.", draw, margins)
-    )
+    out.picture("copy-depth-so-far", copy_depth.draw_depth_bars, families, margins, caption)
 
 
 # -- beyond the paper: dropout -----------------------------------------------------------------------------
@@ -251,27 +244,25 @@ def dropout(b: Bench, result: Result) -> None:
     """Copy-depth margins of the FSN and of Kuramoto attention, with and without dropout on the feed-forward output,
     beside the paper's. The transformer that a model is measured against has the same dropout."""
 
-    def row(pair: Pair, model: str, name: str) -> Row:
-        def margin(*_: list[Run]) -> Measurement:
-            return margin_of(cell(dropout_margins(b, pair), model, name), "{loss:.4f} bits per target")
-
-        title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
-        return result.row(title, paper, models_of(pair)[model], margin, "+.4f")
+    def margin(pair: Pair, model: str, name: str, *_: list[Run]) -> Measurement:
+        return margin_of(cell(dropout_margins(b, pair), model, name), "{loss:.4f} bits per target")
 
     for pair in PAIRS:
         rows = []
-        for model, (need, _) in models_of(pair).items():
-            epochs = next((epochs_of(run) for run in b.by_seed(need).values()), b.epoch(need.epochs))
+        for model, both in models_of(pair).items():
+            epochs = next((epochs_of(run) for run in b.by_seed(both[0]).values()), b.epoch(both[0].epochs))
             result.heading = f"{model}, best of {epochs} epochs"
-            rows += [row(pair, model, name) for name in BIN_NAMES]
+            for name in BIN_NAMES:
+                title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
+                rows.append(result.row(title, paper, both, partial(margin, pair, model, name), "+.4f"))
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
             caption = (
                 f"{pair[0]}: margins by copy depth against the transformer, both without dropout, both with dropout "
                 "0.1, and the paper's. Below zero the model is ahead."
             )
-            draw = functools.partial(copy_depth.draw_depth_bars, beside_the_paper(ours, pair))
-            result.pictures.append(Picture(pair[4], caption, draw, ours))
+            families = beside_the_paper(ours, pair)
+            result.picture(pair[4], copy_depth.draw_depth_bars, families, ours, caption)
     if result.pictures:
         result.notes.append(
             "Best weights of each model. The paper lists dropout 0.1 for both models; its transformer has 50 epochs, "
@@ -307,24 +298,21 @@ def which_field_copies(b: Bench, out: Result) -> None:
     need = FSN.seed(0)
     run = b.reached(need, 0)
 
-    def row(field: str, layer: int, words: str, depths: tuple[str, ...]) -> None:
-        def rises(runs: list[Run]) -> float:
-            return rise(lesions_of(b, runs[0]), field, layer, depths)
-
-        title = f"without the {field} field of layer {layer}, {words}: rise in bits"
-        out.row(title, None, [need], rises, "+.3f")
+    def measure(field: str, layer: int, depths: tuple[str, ...], runs: list[Run]) -> float:
+        return rise(lesions_of(b, runs[0]), field, layer, depths)
 
     layers = range(1, run.model_config.layers + 1) if run is not None else range(1, 2)
     kinds = (("new text (depth 0–1)", SHALLOW), ("long copies (depth 16 and more)", DEEP))
-    for field, layer, kind in itertools.product(FIELDS, layers, kinds):
-        row(field, layer, *kind)
+    for field, layer, (words, depths) in itertools.product(FIELDS, layers, kinds):
+        title = f"without the {field} field of layer {layer}, {words}: rise in bits"
+        out.row(title, None, [need], partial(measure, field, layer, depths), "+.3f")
     if run is not None and any(row.ours is not None for row in out.rows):
         out.notes.append(
             "Nothing is trained again after a field is taken out, so a rise says what the rest relies on; what a model "
             "that never had it would lose is for the ablations to say."
         )
         caption = f"Rise of the loss, in bits per target, when one field of one layer of {run.name} is taken out, by "
-        out.picture("lesions", caption + "copy depth.", lesions.draw_lesions, lesions_of(b, run))
+        out.picture("lesions", lesions.draw_lesions, lesions_of(b, run), caption=caption + "copy depth.")
 
 
 # -- where it looks ----------------------------------------------------------------------------------------
@@ -348,27 +336,21 @@ def looks_of(b: Bench, run: Run) -> Looks:
 def where_it_looks(b: Bench, out: Result) -> None:
     """Attention when a text says something again: at the place itself, or at what came next."""
 
-    def most(name: str, offset: int, words: str) -> None:
-        def weight(runs: list[Run]) -> Measurement:
-            layer, weight = looks_of(b, runs[0]).most(offset)
-            return weight, f"layer {layer}"
+    def most(offset: int, runs: list[Run]) -> Measurement:
+        layer, weight = looks_of(b, runs[0]).most(offset)
+        return weight, f"layer {layer}"
 
-        title = f"{name}: attention of the layer that looks most at {words}"
-        out.row(title, None, [LOOKING[name]], weight, ".3f")
-
-    def saved(name: str) -> Row:
-        def bits(runs: list[Run]) -> Measurement:
-            one = looks_of(b, runs[0])
-            return one.second - one.first, f"from {one.first:.3f} to {one.second:.3f}"
-
-        title = f"{name}: bits a symbol, second saying minus first"
-        return out.row(title, None, [LOOKING[name]], bits, "+.3f")
+    def saved(runs: list[Run]) -> Measurement:
+        one = looks_of(b, runs[0])
+        return one.second - one.first, f"from {one.first:.3f} to {one.second:.3f}"
 
     found = []
     for name, need in LOOKING.items():
-        most(name, 0, "the same place")
-        most(name, 1, "what came next")
-        if saved(name).ours is not None:
+        for offset, words in ((0, "the same place"), (1, "what came next")):
+            title = f"{name}: attention of the layer that looks most at {words}"
+            out.row(title, None, [need], partial(most, offset), ".3f")
+        title = f"{name}: bits a symbol, second saying minus first"
+        if out.row(title, None, [need], saved, "+.3f").ours is not None:
             found.append(replace(looks_of(b, b.run(need)), name=name))
     if found:
         out.notes.append(
@@ -376,9 +358,4 @@ def where_it_looks(b: Bench, out: Result) -> None:
             "lies where it looks, so a transformer that copies looks one place further, at what came next. Coupling to "
             "successors passes that on from the place itself."
         )
-        caption = (
-            "Mean attention from a passage said a second time to its first saying, by layer: at 0 the same place, "
-            "at +1 what came next."
-        )
-        table = stacked([one.table() for one in found])
-        out.picture("looks", caption, looks.draw_looks, found, table)
+        out.picture("looks", looks.draw_looks, found, stacked([one.table() for one in found]))

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,6 @@ from ..rows import (
     Measurement,
     NoCase,
     Result,
-    Row,
     cite,
     item,
     joined,
@@ -124,74 +124,53 @@ def curve(b: Bench, family: str) -> Table:
 # -- Tables 4 and 5 ----------------------------------------------------------------------------------------
 
 
-def count_rows(b: Bench, out: Result, role: str) -> None:
-    """Targets per bin and the share of deep ones: properties of the text alone."""
-    out.heading = "Targets"
+def depth_table(b: Bench, out: Result, role: str) -> None:
+    def margin(run: str, name: str, more: str, *_: list[Run]) -> Measurement:
+        return margin_of(cell_of(b, role, run, name), more)
+
+    def over_seeds(family: str, name: str, what: str, *_: list[Run]) -> float:
+        return float(getattr(seed_margins(b, family, name), what))
+
+    def loss(name: str, column: str, *_: list[Run]) -> Measurement:
+        return cell_of(b, role, "FSN, s0", name)[column]
+
+    def best_epoch(runs: list[Run]) -> float:
+        return sum(training.best_epoch(run) for run in runs) / len(runs)
+
+    out.heading, section, base = "Targets", SECTION[role], REFERENCES[role]
     for i, name in enumerate(BIN_NAMES):
-        count, paper = lambda i=i: float(b.battery(role).counts()[i]), cite(SECTION[role], "tokens", str(i))
+        count, paper = lambda i=i: float(b.battery(role).counts()[i]), cite(section, "tokens", str(i))
         out.row(f"targets, depth {name}", paper, [], count, ",.0f", level=role)
     title, share = "validation targets of depth ≥ 24, percent", cite(DEEP_SHARE, NAMES[role])
     out.row(title, share, [], lambda: 100 * b.text(role).deep_share, ".2f", level=role)
-
-
-def seed_row(b: Bench, out: Result, role: str, family: str, need: Need, seed: int, name: str) -> None:
-    """One seed and bin, with both intervals in the remark."""
-    label = f"{family}, s{seed}"
-    ends = (cite(SECTION[role], "margins", label, plain(name), "ci95", end).value for end in "01")
-    said, pair = f"paper {interval(*ends)}", [need.seed(seed), REFERENCES[role]]
-
-    def margin(*_: list[Run]) -> Measurement:
-        return margin_of(cell_of(b, role, label, name), said)
-
-    out.row(f"{label}, depth {name}", cite_margin(role, label, name), pair, margin, "+.4f")
-
-
-def mean_row(b: Bench, out: Result, family: str, need: Need, words: str, name: str) -> None:
-    """The mean over seeds on a bin of the text, or the range; the paper gives both."""
-    paper, form = cite_margin("text", f"{family}, mean", name), "+.4f"
-    if words == "range":
-        paper, form = cite("copy_depth", "ranges over seeds", family, plain(name)), ".4f"
-
-    def over_seeds(*_: list[Run]) -> float:
-        return float(getattr(seed_margins(b, family, name), words))
-
-    out.row(f"{family}, {words}, depth {name}", paper, [need, REFERENCE], over_seeds, form)
-
-
-def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
-    """Absolute loss on a deep bin, seed 0: what a margin is a part of."""
-    place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role], key)
-    pair, column = [FAMILIES[role]["FSN"].seed(0), REFERENCES[role]], "loss" if key == "fsn" else "reference"
-    remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
-
-    def loss(*_: list[Run]) -> float:
-        return cell_of(b, role, "FSN, s0", name)[column]
-
-    title, paper = f"{key}, depth {name}: bits per target", cite(*place, str((PEAK, LAST).index(name)))
-    out.row(title, paper, pair, loss, remark=remark, level=role)
-
-
-def depth_table(b: Bench, out: Result, role: str) -> None:
-    count_rows(b, out, role)
     for family, need in FAMILIES[role].items():
         out.heading = f"{family}, seed by seed"
         for seed, name in itertools.product(b.scale.seeds(need), BIN_NAMES):
-            seed_row(b, out, role, family, need, seed, name)
+            label = f"{family}, s{seed}"
+            ends = (cite(section, "margins", label, plain(name), "ci95", end).value for end in "01")
+            paper, pair = cite_margin(role, label, name), [need.seed(seed), base]
+            measure = partial(margin, label, name, f"paper {interval(*ends)}")
+            out.row(f"{label}, depth {name}", paper, pair, measure, "+.4f")
     for family, need in FAMILIES[role].items() if role == "text" else ():
         out.heading = f"{family}, over seeds"
-        for name, words in itertools.product(BIN_NAMES, ("mean", "range")):
-            mean_row(b, out, family, need, words, name)
+        for name in BIN_NAMES:
+            paper, title = cite_margin("text", f"{family}, mean", name), f"{family}, mean, depth {name}"
+            out.row(title, paper, [need, REFERENCE], partial(over_seeds, family, name, "mean"), "+.4f")
+            paper = cite(section, "ranges over seeds", family, plain(name))
+            title, spread = f"{family}, range, depth {name}", partial(over_seeds, family, name, "range")
+            out.row(title, paper, [need, REFERENCE], spread, ".4f")
     if role == "text":
-
-        def epoch(runs: list[Run]) -> float:
-            return sum(training.best_epoch(run) for run in runs) / len(runs)
-
         out.heading, title = "Checkpoints", "best epoch of the no-phase seeds, mean"
-        out.row("best epoch of the reference", macro("cdXfEpoch"), [REFERENCE], epoch, ".0f")
-        out.row(title, macro("cdNophaseEpoch"), [NO_PHASES], epoch, ".1f")
+        out.row("best epoch of the reference", macro("cdXfEpoch"), [REFERENCE], best_epoch, ".0f")
+        out.row(title, macro("cdNophaseEpoch"), [NO_PHASES], best_epoch, ".1f")
     out.heading = "Absolute loss, seed 0"
     for key, name in itertools.product(("fsn", "transformer"), (PEAK, LAST)):
-        absolute_row(b, out, role, key, name)
+        place = ("copy_depth", "absolute loss, 16-23 and 24-32", NAMES[role], key)
+        title, paper = f"{key}, depth {name}: bits per target", cite(*place, str((PEAK, LAST).index(name)))
+        measure = partial(loss, name, "loss" if key == "fsn" else "reference")
+        remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
+        pair = [FAMILIES[role]["FSN"].seed(0), base]
+        out.row(title, paper, pair, measure, remark=remark, level=role)
     out.notes.append(
         "Negative margins favour the model. How the paper picked its 192 enriched windows is not known, "
         "so the two deep bins hold other windows than the paper's; the four shallow bins are the same."
@@ -230,16 +209,13 @@ DRAWN = ("Base layer", "FSN")
 def bars(b: Bench, out: Result) -> None:
     """Seed means of the base layer and the FSN against the converged transformer, whiskers over seeds."""
 
-    def row(family: str, name: str) -> None:
-        def margin(*_: list[Run]) -> Measurement:
-            found = seed_margins(b, family, name)
-            return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
+    def margin(family: str, name: str, *_: list[Run]) -> Measurement:
+        found = seed_margins(b, family, name)
+        return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
+    for family, name in itertools.product(DRAWN, BIN_NAMES):
         paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
-        out.row(f"{family}, depth {name}", paper, pair, margin, "+.4f")
-
-    for one in itertools.product(DRAWN, BIN_NAMES):
-        row(*one)
+        out.row(f"{family}, depth {name}", paper, pair, partial(margin, family, name), "+.4f")
     found = {family: list(seed_names(b, "text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
     if any(row.ours is not None for row in out.rows):
@@ -248,33 +224,26 @@ def bars(b: Bench, out: Result) -> None:
             "Margins against the converged transformer by copy depth: bars are seed means, whiskers run "
             "from the lowest to the highest seed. Below zero the model is ahead."
         )
-        out.picture("copy-depth-bars", caption, copy_depth.draw_depth_bars, table)
+        out.picture("copy-depth-bars", copy_depth.draw_depth_bars, table, caption=caption)
 
 
 @item("copy-depth-curve", "Margin at every exact copy depth", "Figure 4", REFERENCE, KURAMOTO, FSN_CONVERGED)
 def exact_depths(b: Bench, out: Result) -> None:
     """The base layer's deficit is not a law of depth: it stands in spikes at a few exact depths."""
 
-    def row(depth: int) -> None:
-        def spike(*_: list[Run]) -> Measurement:
-            found = curve(b, "Base layer").rows[depth]
-            return found["margin"], f"{found['tokens']:,} targets"
-
-        paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
-        out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
+    def margin(depth: int, *_: list[Run]) -> Measurement:
+        found = curve(b, "Base layer").rows[depth]
+        return found["margin"], f"{found['tokens']:,} targets"
 
     for depth in SPIKES:
-        row(depth)
+        paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
+        out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], partial(margin, depth), "+.2f")
     try:
         curves = {family: curve(b, family) for family in DRAWN}
     except NotRun:
         return
     out.tables += [(f"{family}, every depth", curve) for family, curve in curves.items()]
-    caption = (
-        "Seed-mean margin at every exact copy depth with 95 % position-bootstrap bands; the last point "
-        "pools what is deeper."
-    )
-    out.picture("copy-depth-curve", caption, copy_depth.draw_depth_curves, curves)
+    out.picture("copy-depth-curve", copy_depth.draw_depth_curves, curves)
 
 
 SPIKES = (17, 19, 22)
@@ -297,25 +266,19 @@ def distances(b: Bench) -> Table:
 def distance(b: Bench, out: Result) -> None:
     """The paper conditions on the length of a match, not on how far back it lies. Here are both."""
 
-    def row(where: str, near: bool) -> Row:
-        def deep(*_: list[Run]) -> float:
-            """Margin of targets of depth ≥ 4 whose match lies within, or beyond, a quarter of the window."""
-            edge = b.scale.length(256) // 4
-            rows = [r for r in distances(b).rows if r["bin"] in DEEP_BINS and r["tokens"]]
-            picked = [r for r in rows if (int(r["distance"].split("–")[0]) < edge) == near]
-            tokens = sum(r["tokens"] for r in picked)
-            return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
+    def margin(near: bool, *_: list[Run]) -> float:
+        """Of targets of depth ≥ 4 whose match lies within, or beyond, a quarter of the window."""
+        edge = b.scale.length(256) // 4
+        rows = [r for r in distances(b).rows if r["bin"] in DEEP_BINS and r["tokens"]]
+        picked = [r for r in rows if (int(r["distance"].split("–")[0]) < edge) == near]
+        tokens = sum(r["tokens"] for r in picked)
+        return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
-        return out.row(f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
-
-    first = row("in the nearest quarter of the window", True)
-    row("further back", False)
-    if first.ours is not None:
-        caption = (
-            "Margins of the FSN by copy depth and by the distance back to the match; below each margin "
-            "the number of targets."
-        )
-        out.picture("depth-distance", caption, copy_depth.draw_depth_distance, distances(b))
+    for near, where in ((True, "in the nearest quarter of the window"), (False, "further back")):
+        title, pair = f"FSN, depth ≥ 4, match {where}", [FSN_CONVERGED, REFERENCE]
+        row = out.row(title, None, pair, partial(margin, near), "+.4f")
+    if row.ours is not None:
+        out.picture("depth-distance", copy_depth.draw_depth_distance, distances(b))
 
 
 # -- the early checkpoint ----------------------------------------------------------------------------------
@@ -335,21 +298,19 @@ def early_table(b: Bench, slices: str) -> Table:
 def early_transfer(b: Bench, out: Result) -> None:
     """Copy-depth margins of an eleven-epoch checkpoint without noise on the angles, by slice."""
 
-    def row(edges: tuple[int, int], slices: str) -> None:
-        def margin(*_: list[Run]) -> Measurement:
-            return margin_of(cell(early_table(b, slices), "lean", name), "{tokens:,} targets")
-
-        name, pooled = bin_name(edges), slices == "paper"
-        place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
-        path = (plain(name),) if pooled else (plain(name), slices)
-        paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
-        out.row(f"depth {name}, {SLICES[slices]}", paper, [LEAN, REFERENCE], margin, "+.4f")
+    def margin(name: str, slices: str, *_: list[Run]) -> Measurement:
+        return margin_of(cell(early_table(b, slices), "lean", name), "{tokens:,} targets")
 
     title, end = f"validation loss of the checkpoint, epoch {b.epoch(11)}", b.epoch(11)
     out.row(title, cite("early", "fsn-lean@11"), [LEAN], lambda runs: training.loss_at(runs, end).mean)
     for edges, slices in itertools.product(EARLY_BINS, SLICES):
-        if slices == "paper" or edges[0] >= 16:
-            row(edges, slices)
+        name, pooled = bin_name(edges), slices == "paper"
+        if pooled or edges[0] >= 16:
+            place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
+            path = (plain(name),) if pooled else (plain(name), slices)
+            paper, title = cite("copy_depth", place, *path) if name in DEEP_BINS else None, SLICES[slices]
+            measure = partial(margin, name, slices)
+            out.row(f"depth {name}, {title}", paper, [LEAN, REFERENCE], measure, "+.4f")
     out.notes.append(
         "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
         "transformer there."
@@ -388,7 +349,7 @@ def rising(b: Bench, family: str, name: str) -> list[float]:
 
 def spans(b: Bench, family: str, names: Iterable[str]) -> list[float]:
     """Ranges over all seeds of the margins on some bins of the text."""
-    b.every(FAMILIES["text"][family])
+    b.runs(FAMILIES["text"][family], whole=True)
     return [seed_margins(b, family, name).range for name in names]
 
 

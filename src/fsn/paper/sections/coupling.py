@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...data import Windows
 from ...errors import UserError
 from ...measure import coupling, states
 from ...measure.coupling import KernelReading
@@ -19,12 +19,10 @@ from ...measure.tables import Table, stacked
 from ...train import Run
 from ..bench import Bench, NotRun, measurement
 from ..needs import FSN, FSN_CONVERGED, KURAMOTO, LEAN, REFERENCE, Need, epochs_of
-from ..rows import Claim, Found, Measurement, Result, Row, item, listed, listing
+from ..rows import Claim, Found, Measurement, Result, item, listed, listing
 
 CONVERGED = FSN_CONVERGED.seed(0)
 PRESENT, SUCCESSOR = 0, 1
-WINDOWS = 16
-"""Validation windows on which gates and states are read."""
 
 # -- Figure 2 ----------------------------------------------------------------------------------------------
 
@@ -44,16 +42,15 @@ def furthest(b: Bench) -> Run | None:
     return None
 
 
-def first_windows(b: Bench) -> torch.Tensor:
-    """Inputs of the first validation windows, (n, T−1)."""
-    windows = Windows(b.corpus("text").valid, b.scale.length(256), b.scale.length(256))
-    return windows.gather(torch.arange(min(WINDOWS, len(windows))))[:, :-1]
+def text(b: Bench) -> torch.Tensor:
+    """The validation text on which gates and states are read, (n, T−1)."""
+    return states.first_windows(b.corpus("text").valid, b.scale.length(256))[:, :-1]
 
 
 @measurement("gates", Table, FSN_CONVERGED)
 def gate_table(b: Bench, run: Run) -> Table:
     """Signs of the value gates on the first validation windows."""
-    return coupling.read_gates(b.model(run), first_windows(b))
+    return coupling.read_gates(b.model(run), text(b))
 
 
 @item("coupling", "The trained kernel as coupling functions", "Figure 2", CONVERGED)
@@ -92,9 +89,10 @@ def coupling_functions(b: Bench, out: Result) -> None:
         "sin Δ (dashed). Right: RMS magnitude of the harmonics; hatched where the mean real part is "
         "negative."
     )
-    out.picture("coupling", trained, coupling.draw_coupling, reading, reading.table())
+    out.picture("coupling", coupling.draw_coupling, reading, reading.table(), trained)
     history = f"From the start (faint) to the best epoch (bold), through every epoch that was kept: {said}."
-    out.picture("coupling-history", history, coupling.draw_coupling_history, coupling.thinned(readings))
+    shown = coupling.thinned(readings)
+    out.picture("coupling-history", coupling.draw_coupling_history, shown, caption=history)
     out.tables.append(("Bounds and temperatures", reading.scales()))
     try:
         out.tables.append(("Value gates on validation text", gate_table(b, run)))
@@ -115,7 +113,7 @@ STATES: dict[str, Need] = {
 @measurement("states", DepthProfile, *STATES.values())
 def states_of(b: Bench, run: Run) -> DepthProfile:
     """States of one model through depth, on the first validation windows."""
-    return states.depth_profile(b.model(run), first_windows(b), run.name)
+    return states.depth_profile(b.model(run), text(b), run.name)
 
 
 def through_depth(b: Bench, name: str, quantity: str) -> list[float]:
@@ -128,26 +126,23 @@ def synchronization(b: Bench, out: Result) -> None:
     """The opening claim: attention drives token states toward consensus. Clustering, rank, order parameters
     and winding through depth, for FSN, Kuramoto attention and the transformer."""
 
-    def row(name: str, quantity: str, words: str) -> Row:
-        def change(runs: list[Run]) -> Measurement:
-            series = through_depth(b, name, quantity)
-            return series[-1] - series[0], f"from {series[0]:.3f} to {series[-1]:.3f}"
-
-        title = f"{name}: {words}, last layer minus embedding"
-        return out.row(title, None, [STATES[name]], change, "+.3f")
+    def change(quantity: str, runs: list[Run]) -> Measurement:
+        series = states_of(b, runs[0]).values[quantity]
+        return series[-1] - series[0], f"from {series[0]:.3f} to {series[-1]:.3f}"
 
     profiles = []
     for name, need in STATES.items():
-        row(name, "cosine", "mean cosine of token pairs")
-        if row(name, "effective_rank", "effective rank").ours is not None:
+        for quantity, words in (
+            ("cosine", "mean cosine of token pairs"),
+            ("effective_rank", "effective rank"),
+        ):
+            title = f"{name}: {words}, last layer minus embedding"
+            row = out.row(title, None, [need], partial(change, quantity), "+.3f")
+        if row.ours is not None:
             profiles.append(replace(states_of(b, b.run(need)), label=name))
     if profiles:
-        caption = (
-            "Consensus, rank, order and winding of token states from the embedding through the layers; "
-            "the dotted line is what scattered phases would show."
-        )
         table = stacked([p.table() for p in profiles])
-        out.picture("synchronization", caption, states.draw_states, profiles, table)
+        out.picture("synchronization", states.draw_states, profiles, table)
 
 
 # -- claims ------------------------------------------------------------------------------------------------

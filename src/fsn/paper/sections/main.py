@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
+import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,19 +86,15 @@ def converged(runs: Sequence[Run], epochs: int) -> SeedSummary:
     return seed_summary([lowest([run], epochs) for run in runs])
 
 
-def at_epoch(epoch: int) -> Callable[[Sequence[Run]], Measurement]:
+def at_epoch(epoch: int, runs: Sequence[Run]) -> Measurement:
     """Seed mean at an epoch; seeds that diverged before it are named, not averaged."""
-
-    def found(runs: Sequence[Run]) -> Measurement:
-        lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
-        return loss_at(runs, epoch), "; ".join(lost)
-
-    return found
+    lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
+    return loss_at(runs, epoch), "; ".join(lost)
 
 
-def gap(epoch: int) -> Callable[[Sequence[Run], Sequence[Run]], float]:
+def gap(epoch: int, ours: Sequence[Run], theirs: Sequence[Run]) -> float:
     """Seed mean of the first group minus seed mean of the second, at an epoch."""
-    return lambda ours, theirs: loss_at(ours, epoch).mean - loss_at(theirs, epoch).mean
+    return loss_at(ours, epoch).mean - loss_at(theirs, epoch).mean
 
 
 BASE_PAPER = {"kuramoto": Cited(1.637, 0.010), "transformer": Cited(1.616, 0.004)}
@@ -143,12 +140,12 @@ def main_table(b: Bench, out: Result) -> None:
     place, code, late = (("main_table", where) for where in ("enwik8@30", "code@30", "enwik8@50"))
     out.heading = f"Text, epoch {end}"
     for title, need in TEXT.items():
-        out.row(title, cite_mean(*place, need.family), [need], at_epoch(end))
+        out.row(title, cite_mean(*place, need.family), [need], partial(at_epoch, end))
     for title, name, *pair in GAPS:
-        out.row(title, macro(name), pair, gap(end), "+.4f")
+        out.row(title, macro(name), pair, partial(gap, end), "+.4f")
 
     def on_code(title: str, paper: Cited, need: Need, remark: str = "") -> None:
-        out.row(title, paper, [need], at_epoch(end), remark=remark, level="code")
+        out.row(title, paper, [need], partial(at_epoch, end), remark=remark, level="code")
 
     out.heading, first = f"Code ({b.corpus_said('code')}), epoch {end}", CODE_FSN.seed(0)
     on_code("Transformer", cite_mean(*code, "transformer"), CODE_TRANSFORMER)
@@ -184,8 +181,8 @@ def main_table(b: Bench, out: Result) -> None:
         marks = {name: (30, one.value, one.spread or 0.0) for name, one in cited.items()}
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
-        draw = functools.partial(training.draw_loss_curves, published=marks)
-        out.picture("main-curves", caption, draw, begun)
+        draw = partial(training.draw_loss_curves, published=marks)
+        out.picture("main-curves", draw, begun, caption=caption)
 
 
 # -- code at length 512 ------------------------------------------------------------------------------------
@@ -196,7 +193,7 @@ LONG: Pair = (LONG_FSN, LONG_TRANSFORMER)
 
 def final_margin(b: Bench, pair: Pair) -> float:
     """First minus second after thirty epochs."""
-    return gap(b.epoch(30))(b.runs(pair[0]), b.runs(pair[1]))
+    return gap(b.epoch(30), b.runs(pair[0]), b.runs(pair[1]))
 
 
 def mean_margin(b: Bench, pair: Pair) -> float:
@@ -227,7 +224,7 @@ def sequence_512(b: Bench, out: Result) -> None:
         margin("final", "final margin", final_margin, pair, length)
         margin("epoch mean", "mean margin over the epochs", mean_margin, pair, length)
     for name, (source, pair) in CONTEXT.items():
-        out.row(f"{name}: gain from doubling the context", macro(source), pair, gap(end))
+        out.row(f"{name}: gain from doubling the context", macro(source), pair, partial(gap, end))
 
 
 # -- failures ----------------------------------------------------------------------------------------------
@@ -247,9 +244,9 @@ def first_epoch_rows(b: Bench, out: Result, need: Need, key: str) -> None:
     def row(title: str, paper: Cited, pick: Callable[[list[float]], float], **how: Any) -> None:
         out.row(f"epoch 1, {title}", paper, [need], lambda runs: pick(first_losses(runs)), whole=True, **how)
 
-    row("lowest seed", papers[0], lambda losses: losses[0], level="code")
-    row("middle seed", papers[1], lambda losses: losses[len(losses) // 2], level="code")
-    row("highest seed", papers[2], lambda losses: losses[-1], level="code")
+    row("lowest seed", papers[0], min, level="code")
+    row("middle seed", papers[1], statistics.median_high, level="code")
+    row("highest seed", papers[2], max, level="code")
     plateau = f"more than {macro('codeSeedSepMin').value:g} marks a plateau failure"
     apart = papers[2].minus(papers[0])
     row("highest minus lowest", apart, lambda losses: losses[-1] - losses[0], form="+.4f", remark=plateau)
@@ -380,7 +377,7 @@ def between_its_siblings(b: Bench) -> Found:
 
 
 def two_of_three_ahead(b: Bench) -> Found:
-    runs, references, end = b.every(CODE_FSN), b.runs(CODE_TRANSFORMER), b.epoch(30)
+    runs, references, end = b.runs(CODE_FSN, whole=True), b.runs(CODE_TRANSFORMER), b.epoch(30)
     ahead = [
         diverged_at(run) is None
         and all((training.epoch_margins(run, one)[:end] < 0).all() for one in references)
@@ -390,7 +387,7 @@ def two_of_three_ahead(b: Bench) -> Found:
 
 
 def plateau_seed(b: Bench) -> Found:
-    losses = [final(run, b) for run in b.every(CODE_FSN)]
+    losses = [final(run, b) for run in b.runs(CODE_FSN, whole=True)]
     worse = sum(not loss <= lowest(b.runs(CODE_FSN), b.epoch(30)) + 0.1 for loss in losses)
     return worse == 1, f"{worse} of {len(losses)} seeds: {listed(losses)}"
 
@@ -490,7 +487,7 @@ CLAIMS = (
                             "{} (FSN-MF, winding register)")),
     Claim("one-mean-field-seed-diverges", "Section 4.2", "One of the three plain FSN-MF seeds diverges.",
           (MEAN_FIELD,),
-          lambda b: listing([diverged_at(run) or 0 for run in b.every(MEAN_FIELD)],
+          lambda b: listing([diverged_at(run) or 0 for run in b.runs(MEAN_FIELD, whole=True)],
                             lambda epochs: sum(map(bool, epochs)) == 1, str, "in epochs {} (0: never)")),
     Claim("divergence-without-warning", "Section 4.2",
           "The FSN-MF seed that diverged was indistinguishable from its siblings through the epoch before.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,15 +24,12 @@ from ..bench import START_WINDOWS, Bench, once
 from ..needs import (
     FSN,
     FSN_CONVERGED,
-    FSN_EARLY,
     LEAN,
     MEAN_FIELD,
-    MEAN_FIELD_EARLY,
     NO_BOUND,
     NO_DELAY,
     NO_FEEDFORWARD,
     NO_PHASES,
-    NO_PHASES_EARLY,
     TORUS,
     TRANSFORMER,
     TRANSFORMER_CONVERGED,
@@ -40,15 +38,11 @@ from ..needs import (
     epochs_of,
 )
 from ..rows import (
-    MEASURED,
-    MISSING,
-    PARTIAL,
     Cited,
     Claim,
     Found,
     Measurement,
     Result,
-    Row,
     below,
     bits,
     cite,
@@ -61,6 +55,9 @@ from ..rows import (
 from .main import at_epoch, difference, gap, mean
 
 # -- ablations ---------------------------------------------------------------------------------------------
+
+FSN_EARLY, NO_PHASES_EARLY = FSN.seed(0, 1, 2).after(2), NO_PHASES.after(2)
+MEAN_FIELD_EARLY = MEAN_FIELD.seed(0).after(2)
 
 
 def first_epoch(runs: list[Run]) -> Measurement:
@@ -82,10 +79,10 @@ def ablations(b: Bench, out: Result) -> None:
     two, end = b.epoch(2), b.epoch(30)
 
     def loss(title: str, paper: Cited, need: Need, remark: str = "") -> None:
-        out.row(title, paper, [need], at_epoch(two), remark=remark)
+        out.row(title, paper, [need], partial(at_epoch, two), remark=remark)
 
     def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> None:
-        out.row(title, paper, [a, c], gap(epoch), "+.4f", remark)
+        out.row(title, paper, [a, c], partial(gap, epoch), "+.4f", remark)
 
     fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
     one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
@@ -158,20 +155,15 @@ def parameters(b: Bench, out: Result) -> None:
         out.row(title, paper, [], lambda: float(value), form, remark)
 
     out.heading = "Totals"
-    for corpus, size in (("enwik8", "1m"), ("code", "1m"), ("enwik8", "8m")):
-        for family in ("fsn", "transformer"):
-            symbols, paper = SYMBOLS[corpus], cite("parameters", f"{family}/{corpus}/{size.upper()}")
-            title, count = f"{family}-{size}, {symbols} symbols", total(f"{family}-{size}", symbols)
-            row(title, paper, count, form=",.0f")
+    for (family, size, symbols), paper in parameter_totals().items():
+        name = f"{family}-{size}"
+        row(f"{name}, {symbols} symbols", paper, total(name, symbols), form=",.0f")
     out.heading = "Shares"
     heavier = 100.0 * (total("fsn-1m") / total("transformer-1m") - 1.0)
     row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier)
-    for size, source in (
-        ("2m", "ladderTwoLighter"),
-        ("4m", "ladderFourLighter"),
-        ("8m", "ladderEightLighter"),
-    ):
-        row(f"FSN lighter at {size.upper()}, percent", macro(source), lighter(size))
+    row("FSN lighter at 2M, percent", macro("ladderTwoLighter"), lighter("2m"))
+    row("FSN lighter at 4M, percent", macro("ladderFourLighter"), lighter("4m"))
+    row("FSN lighter at 8M, percent", macro("ladderEightLighter"), lighter("8m"))
     row("Kernel's share of the total, percent", None, coefficients_share(), "paper: below one percent")
     block, periodic = "Mean-field block against SwiGLU", "Periodic-input SwiGLU, times the block it replaces"
     row(f"{block}, percent off", None, mean_field_mismatch(), "paper: within a tenth of a percent")
@@ -180,13 +172,6 @@ def parameters(b: Bench, out: Result) -> None:
 
 # -- Table 3: configuration --------------------------------------------------------------------------------
 
-IN_HAND = (
-    ("seeds of the FSN with 30 epochs", FSN),
-    ("seeds of the transformer with 30 epochs", TRANSFORMER),
-    ("seeds of the FSN with 50 epochs", FSN_CONVERGED),
-    ("seeds of the converged transformer bar, 50 epochs", TRANSFORMER_CONVERGED),
-)
-
 
 @item("configuration", "Configuration of the main runs", "Table 3")
 def configuration(b: Bench, out: Result) -> None:
@@ -194,6 +179,9 @@ def configuration(b: Bench, out: Result) -> None:
 
     def row(title: str, paper: float, ours: float, remark: str = "") -> None:
         out.row(title, paper, [], lambda: float(ours), ".4g", remark)
+
+    def seeds(of: str, need: Need) -> None:
+        out.row(f"seeds of {of}", len(need.seeds), [need], lambda runs: float(len(runs)), ".0f")
 
     out.heading = "Models"
     with torch.random.fork_rng(devices=[]):
@@ -236,12 +224,10 @@ def configuration(b: Bench, out: Result) -> None:
     row("evaluation stride", 128, recipe.eval_stride)
     out.row("symbols of the text", 205, [], lambda: float(b.text("text").vocab_size), ".4g")
     row("symbols of the code", 97, len(data.CODE_SYMBOLS))
-    for title, need in IN_HAND:
-        there, paper = len(b.by_seed(need)), len(need.seeds)
-        state = MEASURED if there >= paper else PARTIAL if there else MISSING
-        remark = "" if there else b.standing([need]).absent()
-        seeds, ours = f"{there}/{paper}", float(there) if there else None
-        out.rows.append(Row(title, Cited(float(paper)), ours, None, seeds, state, ".0f", remark, out.heading))
+    seeds("the FSN with 30 epochs", FSN)
+    seeds("the transformer with 30 epochs", TRANSFORMER)
+    seeds("the FSN with 50 epochs", FSN_CONVERGED)
+    seeds("the converged transformer bar, 50 epochs", TRANSFORMER_CONVERGED)
     settings = sorted({str(run.config["recipe"].get("precision")) for run in b.found})
     out.notes.append("The paper trains in float32 on one A100-class GPU without compilation.")
     if settings:

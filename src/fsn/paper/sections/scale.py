@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ...measure import training
@@ -21,7 +21,6 @@ from ..rows import (
     Found,
     Measurement,
     Result,
-    Row,
     below,
     bits,
     cite,
@@ -59,12 +58,12 @@ def ladder(b: Bench, out: Result) -> None:
 
     remark = "the paper gives seed means at this rung (see main)"
     out.heading, title = "1M", "FSN minus transformer"
-    out.row(f"{title}, seed 0", None, PAIRS["1M"], gap(b.epoch(30)), "+.4f", remark)
+    out.row(f"{title}, seed 0", None, PAIRS["1M"], partial(gap, b.epoch(30)), "+.4f", remark)
     for rung in ("2M", "4M", "8M"):
         out.heading = rung
         pair, epoch = PAIRS[rung], b.epoch(EPOCH[rung])
         ours, theirs = row(rung, "FSN", pair[0]), row(rung, "transformer", pair[1])
-        out.row(title, ours.minus(theirs), pair, gap(epoch), "+.4f")
+        out.row(title, ours.minus(theirs), pair, partial(gap, epoch), "+.4f")
     row("8M", "transformer", FINAL_8M)
 
 
@@ -105,23 +104,21 @@ def wall_clock_value(b: Bench, rung: str, column: str = "vs_mean", steady: bool 
 def wall_clock(b: Bench, out: Result) -> None:
     """Time of the FSN to reach the transformer's thirty-epoch loss, over the transformer's own time."""
 
-    def row(rung: str, title: str, column: str, paper: Cited) -> None:
-        def ratio(*_: list[Run]) -> Measurement:
-            found, value = rung_target(b, rung), wall_clock_value(b, rung, column)
-            side = found.against_lowest if "lowest" in column else found.against_mean
-            never = sum(math.isinf(c.ratio) for c in side) if "vs" in column else 0
-            said = f"{never} of {len(side)} FSN seeds never reach it" if never else ""
-            raw = wall_clock_value(b, rung, column, steady=False)
-            logged = "" if abs(raw - value) < 0.005 else f"with all seconds as logged {times(raw)}"
-            return value, joined(said, logged)
+    def ratio(rung: str, column: str, *_: list[Run]) -> Measurement:
+        found, value = rung_target(b, rung), wall_clock_value(b, rung, column)
+        side = found.against_lowest if "lowest" in column else found.against_mean
+        never = sum(math.isinf(c.ratio) for c in side) if "vs" in column else 0
+        said = f"{never} of {len(side)} FSN seeds never reach it" if never else ""
+        raw = wall_clock_value(b, rung, column, steady=False)
+        logged = "" if abs(raw - value) < 0.005 else f"with all seconds as logged {times(raw)}"
+        return value, joined(said, logged)
 
-        out.row(title, paper, RUNGS[rung], ratio, ".2f", timed=True)
-
-    for rung in RUNGS:
+    for rung, pair in RUNGS.items():
         out.heading = rung
         for column, (title, path) in WALL_CLOCK_ROWS.items():
             if rung != "8M" or "range" not in path:  # one seed has no range
-                row(rung, title, column, cite("wall_clock", rung, *path))
+                paper = cite("wall_clock", rung, *path)
+                out.row(title, paper, pair, partial(ratio, rung, column), ".2f", timed=True)
     runs = b.used(NEEDS)
     settings = sorted({f"{run.environment.get('device')}, {run.recipe.precision}" for run in runs})
     out.notes.append("The paper's times are those of an A100-class GPU in float32 without compilation.")
@@ -133,24 +130,18 @@ def wall_clock(b: Bench, out: Result) -> None:
 def wall_clock_figure(b: Bench, out: Result) -> None:
     """Loss against cumulative seconds of training and validation at each rung of the ladder."""
 
-    def row(name: str) -> Row:
-        def crossing(*_: list[Run]) -> Measurement:
-            epochs = [c.epoch for c in rung_target(b, name).against_mean if c.epoch is not None]
-            return float(sum(epochs) / len(epochs)) if epochs else math.inf
+    def crossing(name: str, *_: list[Run]) -> float:
+        epochs = [c.epoch for c in rung_target(b, name).against_mean if c.epoch is not None]
+        return float(sum(epochs) / len(epochs)) if epochs else math.inf
 
+    scales = []
+    for name, pair in RUNGS.items():
         title = f"{name}: epoch at which the FSN reaches the transformer's mean final loss, mean over seeds"
-        return out.row(title, None, RUNGS[name], crossing, ".1f", timed=True)
-
-    scales = [rung_target(b, name) for name in RUNGS if row(name).ours is not None]
+        if out.row(title, None, pair, partial(crossing, name), ".1f", timed=True).ours is not None:
+            scales.append(rung_target(b, name))
     out.notes += pace_notes(b.used(NEEDS))
     if scales:
-        caption = (
-            "Validation loss against wall-clock. Faint lines are seeds, bold lines their means; the band "
-            "spans the transformers' final losses, the circle marks where the mean FSN crosses their "
-            "mean."
-        )
-        table = training.wallclock_table(scales)
-        out.picture("wall-clock", caption, training.draw_wallclock, scales, table)
+        out.picture("wall-clock", training.draw_wallclock, scales, training.wallclock_table(scales))
 
 
 # -- at the crossing ---------------------------------------------------------------------------------------
@@ -379,7 +370,7 @@ def still_slower(b: Bench, ours: Need, theirs: Need) -> Found:
 
 
 def seeds_vary(b: Bench) -> Found:
-    runs = b.every(FSN_1M)
+    runs = b.runs(FSN_1M, whole=True)
     b.same_setting(runs)
     found = speed(runs)
     spread = 100 * found.range / found.mean
@@ -390,7 +381,7 @@ def seeds_vary(b: Bench) -> Found:
 CLAIMS = (
     *(Claim(f"ladder-{name.lower()}", "Section 4.5",
             f"At {name} the FSN is below the transformer at epoch {EPOCH[name]}.",
-            PAIRS[name], functools.partial(finishes_below, name)) for name in ("2M", "4M", "8M")),
+            PAIRS[name], partial(finishes_below, name)) for name in ("2M", "4M", "8M")),
     Claim("ladder-8m-below-final", "Section 4.5",
           "At 8M the FSN is by epoch fourteen below the transformer's completed thirty-epoch value.",
           (PAIRS["8M"][0], FINAL_8M), lambda b: below(mean(b, PAIRS["8M"][0], 14), mean(b, FINAL_8M))),
