@@ -256,7 +256,7 @@ def dropout(b: Bench, result: Result) -> None:
             return margin_of(cell(dropout_margins(b, pair), model, name), "{loss:.4f} bits per target")
 
         title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
-        return result.row(title, paper, models_of(pair)[model], margin, "+.4f")
+        return result.row(title, paper, models_of(pair)[model], margin, "+.4f", weights=True)
 
     for pair in PAIRS:
         rows = []

@@ -143,7 +143,7 @@ def seed_row(b: Bench, out: Result, role: str, family: str, need: Need, seed: in
     def margin(*_: list[Run]) -> Measurement:
         return margin_of(cell_of(b, role, label, name), said)
 
-    out.row(f"{label}, depth {name}", cite_margin(role, label, name), pair, margin, "+.4f")
+    out.row(f"{label}, depth {name}", cite_margin(role, label, name), pair, margin, "+.4f", weights=True)
 
 
 def mean_row(b: Bench, out: Result, family: str, need: Need, words: str, name: str) -> None:
@@ -155,7 +155,7 @@ def mean_row(b: Bench, out: Result, family: str, need: Need, words: str, name: s
     def over_seeds(*_: list[Run]) -> float:
         return float(getattr(seed_margins(b, family, name), words))
 
-    out.row(f"{family}, {words}, depth {name}", paper, [need, REFERENCE], over_seeds, form)
+    out.row(f"{family}, {words}, depth {name}", paper, [need, REFERENCE], over_seeds, form, weights=True)
 
 
 def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
@@ -168,7 +168,7 @@ def absolute_row(b: Bench, out: Result, role: str, key: str, name: str) -> None:
         return cell_of(b, role, "FSN, s0", name)[column]
 
     title, paper = f"{key}, depth {name}: bits per target", cite(*place, str((PEAK, LAST).index(name)))
-    out.row(title, paper, pair, loss, remark=remark, level=role)
+    out.row(title, paper, pair, loss, remark=remark, level=role, weights=True)
 
 
 def depth_table(b: Bench, out: Result, role: str) -> None:
@@ -236,7 +236,7 @@ def bars(b: Bench, out: Result) -> None:
             return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
         paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
-        out.row(f"{family}, depth {name}", paper, pair, margin, "+.4f")
+        out.row(f"{family}, depth {name}", paper, pair, margin, "+.4f", weights=True)
 
     for one in itertools.product(DRAWN, BIN_NAMES):
         row(*one)
@@ -261,7 +261,7 @@ def exact_depths(b: Bench, out: Result) -> None:
             return found["margin"], f"{found['tokens']:,} targets"
 
         paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
-        out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f")
+        out.row(f"base layer, depth {depth}", paper, [KURAMOTO, REFERENCE], spike, "+.2f", weights=True)
 
     for depth in SPIKES:
         row(depth)
@@ -306,7 +306,9 @@ def distance(b: Bench, out: Result) -> None:
             tokens = sum(r["tokens"] for r in picked)
             return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
-        return out.row(f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f")
+        return out.row(
+            f"FSN, depth ≥ 4, match {where}", None, [FSN_CONVERGED, REFERENCE], deep, "+.4f", weights=True
+        )
 
     first = row("in the nearest quarter of the window", True)
     row("further back", False)
@@ -343,7 +345,7 @@ def early_transfer(b: Bench, out: Result) -> None:
         place = "early checkpoint (lean, epoch 11)" if pooled else "early checkpoint, by slice"
         path = (plain(name),) if pooled else (plain(name), slices)
         paper = cite("copy_depth", place, *path) if name in DEEP_BINS else None
-        out.row(f"depth {name}, {SLICES[slices]}", paper, [LEAN, REFERENCE], margin, "+.4f")
+        out.row(f"depth {name}, {SLICES[slices]}", paper, [LEAN, REFERENCE], margin, "+.4f", weights=True)
 
     title, end = f"validation loss of the checkpoint, epoch {b.epoch(11)}", b.epoch(11)
     out.row(title, cite("early", "fsn-lean@11"), [LEAN], lambda runs: training.loss_at(runs, end).mean)
@@ -393,6 +395,8 @@ def spans(b: Bench, family: str, names: Iterable[str]) -> list[float]:
 
 
 def clear_of_zero(found: list[Cell]) -> Found:
+    if not found:
+        raise NoCase("no seed to judge: none trained well")
     clear = sum(below for *_, below in found)
     run, name, margin, _ = max(found, key=lambda cell: cell[2])
     evidence = f"{clear} of {len(found)} cells clear of zero; highest {signed(margin)} ({run}, depth {name})"
@@ -456,7 +460,7 @@ def curve_below_zero(b: Bench) -> Found:
 
 def far_below_base(b: Bench) -> Found:
     base, fsn = (curve(b, family).column("margin") for family in DRAWN)
-    fine = all(fsn[d] < 0.5 * base[d] and base[d] > 0 for d in (19, 22) if math.isfinite(base[d]))
+    fine = all(fsn[d] < 0.5 * base[d] and base[d] > 0 for d in (19, 22))
     return fine, "; ".join(f"depth {d}: {signed(fsn[d], 2)} against {signed(base[d], 2)}" for d in (19, 22))
 
 
@@ -603,6 +607,10 @@ CLAIMS = (
           "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
           CODE, lambda b: clear_of_zero([c for c in cells(b, "FSN", [PEAK, LAST], "code") if c[0] in code_seeds(b)[0]]),
           every=True),
+    Claim("no-phase-code-deep-bins-clear", "Appendix C",
+          "On the two deepest bins the no-phase code seed is ahead with intervals clear of zero.",
+          (CODE_TRANSFORMER, CODE_NO_PHASES),
+          lambda b: clear_of_zero(cells(b, "No phases", [PEAK, LAST], "code")), every=True),
     Claim("failed-seed-keeps-copying", "Section 4.2",
           "The plateau seed is behind on the shallowest bin, yet ahead on the two deepest with intervals clear of "
           "zero.",
