@@ -269,7 +269,7 @@ def cut(epochs: int, *which: needs.Need) -> Change:
 def test_with_the_seeds_in_hand_it_is_said_so_far() -> None:
     claim = BY_NAME["below-at-matched-epochs"]
     found = judge(claim, other(without(FSN, 1, 2, 3, 4)))
-    assert found.state == HOLDS_SO_FAR and found.evidence.endswith("(4 of 8 runs there)")
+    assert found.state == HOLDS_SO_FAR and found.evidence.endswith("(4 of 8 runs done)")
     found = judge(claim, other(lambda w: (without(FSN, 1, 2, 3, 4)(w), w.shift(FSN, 0.1, 0))))
     assert found.state == FAILS_SO_FAR
 

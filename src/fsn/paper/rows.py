@@ -359,7 +359,7 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
         return Verdict(HOLDS if true else FAILS, evidence)
     if claim.every and not true and view is bench:
         return Verdict(FAILS, evidence)
-    in_hand = joined(f"{len(standing.there)} of {count} there", standing.begun_words())
+    in_hand = joined(f"{len(standing.there)} of {count} done", standing.begun_words())
     return Verdict(HOLDS_SO_FAR if true else FAILS_SO_FAR, f"{evidence} ({in_hand})")
 
 
