@@ -285,7 +285,7 @@ def results_block(results: Path) -> str:
                 "validation": _mean([_bits(evaluations, run, "valid") for run in runs]),
                 "paper": "" if paper is None else number(paper.value, ".4f", paper.spread),
                 "test": _mean([_bits(evaluations, run, "test") for run in runs]),
-                "four windows on": _mean([_bits(evaluations, run, "valid", 4) for run in runs]),
+                "4× window": _mean([_bits(evaluations, run, "valid", 4) for run in runs]),
             }
         )
     if not lines:
@@ -296,7 +296,7 @@ def results_block(results: Path) -> str:
     return (
         f"{Table(tuple(lines[0]), lines).to_markdown()}\n"
         "Bits per character of enwik8, best epoch, float32, trained with bfloat16 products on one H200. "
-        "Four windows on: the last quarter of windows of 1,024, after training on 256. "
+        "4× window: the last quarter of windows of 1,024, after training on 256. "
         "The paper's value stands where its epochs are the same."
     )
 
