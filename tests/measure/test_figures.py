@@ -212,3 +212,5 @@ def test_colours_stay_with_their_families() -> None:
     assert two["FSN"] == style.COLOURS["fsn"] != two["transformer"]
     many = style.colours(["FSN", "a", "b", "c", "Base layer"])
     assert len(set(many.values())) == 5 and many["Base layer"] == style.COLOURS["kuramoto"]
+    when = style.colours(["Kuramoto (epoch 29)", "FSN (epoch 29)", "No phases"])
+    assert list(when.values()) == [style.COLOURS[name] for name in ("kuramoto", "fsn", "fsn-nophase")]

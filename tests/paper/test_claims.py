@@ -35,7 +35,7 @@ def test_one_counterexample_refutes_a_claim_about_every_epoch(tmp_path: Path) ->
     write_run(tmp_path, needs.TRANSFORMER, falling(1.62, 0.3, 8))
     write_run(tmp_path, needs.FSN, falling(1.60, 0.2, 8))
     found = verdict(tmp_path, "fsn-ahead-every-epoch")
-    assert found.state == HOLDS_SO_FAR and "0 of 10 runs there" in found.evidence
+    assert found.state == HOLDS_SO_FAR and "0 of 10 runs done" in found.evidence
     losses = falling(1.60, 0.2, 8)
     losses[4] = 1.9
     write_run(tmp_path, needs.FSN, losses, seed=1)

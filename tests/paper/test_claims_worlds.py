@@ -116,6 +116,7 @@ CONTRARY: dict[str, Change] = {
     "code-grows-with-depth": lambda w: w.deepen(CODE, -0.2, 2, bins=[2]),
     "no-phase-code-grows-with-depth": lambda w: w.deepen(needs.CODE_NO_PHASES, -0.2, bins=[2]),
     "code-deep-bins-clear": lambda w: w.deepen(CODE, 0.1, 0, bins=[4]),
+    "no-phase-code-deep-bins-clear": lambda w: w.deepen(needs.CODE_NO_PHASES, 0.1, bins=[5]),
     "failed-seed-keeps-copying": lambda w: w.deepen(CODE, 0.1, 1, bins=[5]),
     "failed-seed-behind-through-15": lambda w: w.deepen(CODE, -0.1, 1, bins=[3]),
     "code-margins-smaller": lambda w: w.deepen(CODE, -0.5, 0, bins=[3]),
@@ -211,6 +212,49 @@ def test_a_base_layer_that_is_ahead_has_no_spikes_to_be_far_below() -> None:
     assert found.state == FAILS, found
 
 
+# -- runs that diverge -------------------------------------------------------------------------------------
+
+MODELS = list(dict.fromkeys(need for need, _ in AGREEING.facts))
+
+
+@pytest.mark.parametrize("need", MODELS, ids=lambda need: f"{need.preset}-{need.role}-{need.length}")
+def test_a_model_that_diverged_is_no_evidence_for_a_claim(need: needs.Need) -> None:
+    """``min`` and ``max`` pass over a NaN that is not the first: a claim must not hold on what is left."""
+
+    def change(w: World) -> None:
+        for key, facts in w.facts.items():
+            if key[0] == need:
+                facts.losses = [*facts.losses[:1], None]
+
+    bench = other(change)
+    for claim in READ_RUNS:
+        if any(needs.replace(n, seeds=(), epochs=0, weights=False) == need for n in claim.needs):
+            found = judge(claim, bench)
+            unknown = "no value" in found.evidence or "nan" in found.evidence
+            assert found.state != HOLDS or not unknown, (claim.name, found)
+
+
+def test_seeds_that_diverged_are_named_beside_the_mean_of_the_others() -> None:
+    found = judge(BY_NAME["below-at-matched-epochs"], other(diverge(FSN, 3)))
+    assert found.state == HOLDS and "fsn-1m-text-256-s3 diverged in epoch 21" in found.evidence
+
+
+def test_healthy_seeds_are_no_case_where_every_seed_failed() -> None:
+    lost = other(lambda w: [diverge(CODE, seed, 1)(w) for seed in THREE])
+    for name in ("code-deep-bins-clear", "code-grows-with-depth"):
+        assert judge(BY_NAME[name], lost).state == NO_CASE
+
+
+def test_validations_that_ran_differently_are_not_compared() -> None:
+    bench = other(lambda w: None)
+    for run in bench.found:
+        if run.name.startswith("transformer-1m-text"):
+            recipe = {**run.config["recipe"], "engine": "compile-graph"}
+            run.__dict__["config"] = {**run.config, "recipe": recipe}
+    assert judge(BY_NAME["evaluation-gap-smaller"], bench).state == NOT_RUN
+    assert judge(BY_NAME["step-three-to-four-times"], bench).state == HOLDS
+
+
 # -- fewer runs than the paper's ---------------------------------------------------------------------------
 
 
@@ -225,7 +269,7 @@ def cut(epochs: int, *which: needs.Need) -> Change:
 def test_with_the_seeds_in_hand_it_is_said_so_far() -> None:
     claim = BY_NAME["below-at-matched-epochs"]
     found = judge(claim, other(without(FSN, 1, 2, 3, 4)))
-    assert found.state == HOLDS_SO_FAR and found.evidence.endswith("(4 of 8 runs there)")
+    assert found.state == HOLDS_SO_FAR and found.evidence.endswith("(4 of 8 runs done)")
     found = judge(claim, other(lambda w: (without(FSN, 1, 2, 3, 4)(w), w.shift(FSN, 0.1, 0))))
     assert found.state == FAILS_SO_FAR
 

@@ -17,7 +17,8 @@ from tests.paper.made_up import bench_of, write_losses, write_run
 from tests.paper.tiny import TINY
 
 
-def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
+def test_dropout_beside_the_papers_margins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsn.paper.rows.precisions_of", lambda runs: "validated in two precisions")
     item = item_named("dropout")
     bench = bench_of(tmp_path, TINY)
     shapes: dict[Need, Callable[[np.ndarray], np.ndarray]] = {
@@ -54,6 +55,7 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
         "Kuramoto attention, no dropout": (0.0, 0.3),
         "Kuramoto attention, dropout 0.1": (0.0, -0.4),
     }
+    assert not any("validated" in row.remark for row in found.values()), "margins are of weights, in float32"
     for name, (new, copied) in expected.items():
         assert found[f"{name}, depth 0–1"].ours == pytest.approx(new, abs=0.02)
         assert found[f"{name}, depth 24–32"].ours == pytest.approx(copied, abs=0.02)

@@ -229,7 +229,7 @@ def test_the_command(place: Path, capsys: pytest.CaptureFixture[str], tmp_path: 
     assert load_run(place / "fsn-1m").finished, "what is written there does not disturb the run"
     main(["inspect", str(place / "transformer-1m"), *start[2:], "--out", str(tmp_path / "t")])
     lacks = [name for name, decorator in declared().items() if "has_coupling" in decorator]
-    assert f"does not have what they measure: {', '.join(lacks)}" in capsys.readouterr().out
+    assert f"has no data for them: {', '.join(lacks)}" in capsys.readouterr().out
     assert (tmp_path / "t" / "states.svg").is_file()
 
 

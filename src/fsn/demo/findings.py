@@ -232,6 +232,8 @@ def _curve(key: str, run: Run) -> dict[str, Any]:
         "key": key,
         "name": MODELS[key][0],
         "bits": losses[-1],
+        "rounded": key != "transformer"
+        and any(row.get("valid_precision") != "fp32" for row in finished_epochs(run)),
         "curve": [
             [round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds.tolist(), losses, strict=True)
         ],

@@ -130,7 +130,7 @@
       }));
       // Not onclick: an answer may redraw the text before the button is released.
       row.onpointerdown = (event) => { const i = event.target.dataset?.i; if (i !== undefined) choose(Number(i)); };
-      const numbers = `${all.toFixed(2)} bits per symbol${deep === null ? "" : `, ${deep.toFixed(2)} where ${COPIED} or more could be copied`}`;
+      const numbers = `${all.toFixed(2)} bits per symbol${deep === null ? "" : `, ${deep.toFixed(2)} at copy depth ${COPIED} and more`}`;
       return make("div", { class: "strip", "--shade": shade(name), "data-model": name }, make("h3", {}, make("b", {}, title(name)), make("span", {}, numbers)), row);
     }));
   }
@@ -217,7 +217,7 @@
       });
       return make("div", { class: "look", "--shade": shade(name) }, make("b", {}, `Layer ${layer + 1}`), strip, make("p", {}, ...lookWords(row, pull, total, texts, at)));
     }));
-    $("looks-intro").textContent = `As it expects the character on ink. Shaded: the tokens it attends to.${pulling ? " Framed: successors that pull." : ""}`;
+    $("looks-intro").textContent = `While it predicts the character on the solid background. Shaded: the tokens it attends to.${pulling ? " Framed: the successors that pull on it." : ""}`;
     $("looks-note").textContent = pulling ? "A successor is framed when its pull is at least an eighth of all pulls of the layer. Layers that look at the same place in an earlier saying and frame the character after it are copying." : "A transformer passes on what lies where it looks: to copy, it looks one past the same place.";
   }
   function lookWords(row, pull, total, texts, at) {

@@ -48,10 +48,12 @@ ALIASES = {"base layer": "kuramoto", "no phases": "fsn-nophase", "fsn, no phases
 
 
 def colours(names: list[str]) -> dict[str, str]:
-    """A different colour for every name: families keep their own, others take what is left of the cycle."""
+    """A different colour for every name: families keep their own, ``FSN (epoch 29)`` too, others take what is left of
+    the cycle."""
     chosen: dict[str, str] = {}
     for name in names:
-        key = ALIASES.get(name.lower(), name.lower())
+        key = name.lower().partition(" (")[0]
+        key = ALIASES.get(key, key)
         if key in COLOURS and COLOURS[key] not in chosen.values():
             chosen[name] = COLOURS[key]
     for name in names:

@@ -39,7 +39,7 @@ class FSNConfig:
     state: Literal["lifted", "wrapped"] = "lifted"
     """``lifted``: phases accumulate. ``wrapped``: back into (−π, π] after every layer, with a register."""
     bound: Literal["tanh", "none"] = "tanh"
-    """``tanh``: the norm-matched bound. ``none``: no bound (diverges)."""
+    """``tanh``: the norm-matched bound. ``none``: no bound (the paper's run diverged)."""
     value_gate: Literal["signed", "positive"] = "signed"
     """``signed``: the linear map itself. ``positive``: through softplus."""
     hidden: int | None = None

@@ -47,7 +47,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
     "daido": ({"coupling": CouplingLaw(delay=False, phases=False)}, "real harmonics of the present field"),
     "successor": ({"coupling": CouplingLaw(present=False, phases=False)}, "coupling to successors alone"),
     "fsn-nodelay": ({"coupling": CouplingLaw(delay=False)}, "complex harmonics without the delay"),
-    "fsn-nobound": ({"bound": "none"}, "no bound on any update: diverges, and that is the result"),
+    "fsn-nobound": ({"bound": "none"}, "no bound on any update; the paper's run diverged, ours did not"),
     "fsn-mf": ({"feedforward": "mean-field"}, "collective modes in place of SwiGLU"),
     "fsn-mf-winding": ({"feedforward": "mean-field-winding"}, "collective modes and a few that read winding"),
     "fsn-dissolved": (

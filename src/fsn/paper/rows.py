@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..measure.bootstrap import SeedSummary
+from ..measure.metrics import diverged_at
 from ..measure.tables import Table
 from ..measure.tables import signed as signed
 from .bench import Bench, NotRun
@@ -210,12 +211,14 @@ class Result:
         level: str = "",
         timed: bool = False,
         whole: bool = False,
+        weights: bool = False,
     ) -> Row:
         """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
 
         A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
-        so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``level`` is the role of the
-        text of which this is a level of loss, or a count: no difference where that is not the paper's text.
+        so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``weights`` marks what is measured
+        on stored weights, always in float32, whatever the precision of the runs' own validation. ``level`` is the role
+        of the text of which this is a level of loss, or a count: no difference where that is not the paper's text.
         ``measure`` returns a number, a summary over seeds, or either with a remark. The paper's number may stand
         in its prose or in its configuration table: then it is given as it is.
         """
@@ -247,7 +250,7 @@ class Result:
                 ours = value
             state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
             nothing = "nothing to measure" if math.isnan(ours) else ""
-            remark = joined(remark, text, precisions_of(runs), more, nothing)
+            remark = joined(remark, text, "" if weights else precisions_of(runs), more, nothing)
         row = Row(quantity, paper, ours, spread, seeds, state, form, remark, self.heading, not other)
         self.rows.append(row)
         return row
@@ -355,14 +358,16 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
             return Verdict(NOT_RUN, f"cannot be judged: {reason}")
     else:
         return verdict
-    evidence = joined(evidence, text)
+    runs = bench.used(claim.needs)
+    lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
+    evidence = joined(evidence, *lost, commits_of(runs) if claim.speed else "", text)
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)
     if claim.every and not true and view is bench:
         return Verdict(FAILS, evidence)
     asked = [(run, bench.epoch(need.epochs)) for need, run in standing.begun]
     begun = ", ".join(f"{run.name} has {epochs_of(run)} of {epochs} epochs" for run, epochs in asked)
-    in_hand = joined(f"{len(standing.there)} of {count} there", begun)
+    in_hand = joined(f"{len(standing.there)} of {count} done", begun)
     return Verdict(HOLDS_SO_FAR if true else FAILS_SO_FAR, f"{evidence} ({in_hand})")
 
 
@@ -380,7 +385,7 @@ def times(value: float) -> str:
 def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -> str:
     """Numbers with commas between them; ``form`` is a function, or a format such as ``.3f``."""
     write = (lambda value: number(value, form)) if isinstance(form, str) else form
-    return ", ".join(write(value) for value in values)
+    return ", ".join("no value" if math.isnan(value) else write(value) for value in values)
 
 
 def listing(
@@ -390,13 +395,17 @@ def listing(
     words: str = "{}",
 ) -> Found:
     """Whether something is true of these values, and the values in words: all of them at the one ``{}``, or each at
-    its own. Where a value is itself a list, it is written with commas."""
+    its own. Where a value is itself a list, it is written with commas. Nothing is true of a value that is not there:
+    ``max([-0.02, nan])`` is below zero, and a model that diverged is not ahead."""
     found = list(values)
     rows = [one if isinstance(one, Sequence) else [one] for one in found]
     shown = [listed(row, form) for row in rows]
-    return bool(true(found)), words.format(*(shown if words.count("{}") > 1 else [", ".join(shown)]))
+    whole = not any(math.isnan(value) for row in rows for value in row)
+    return whole and bool(true(found)), words.format(
+        *(shown if words.count("{}") > 1 else [", ".join(shown)])
+    )
 
 
 def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits) -> Found:
     """Whether one number is below another, and both."""
-    return ours < theirs, f"{form(ours)} against {form(theirs)}{where}"
+    return ours < theirs, f"{listed([ours], form)} against {listed([theirs], form)}{where}"

@@ -163,6 +163,12 @@ def runs_table(runs: Sequence[Run]) -> Table:
     return table_of(("run", "epochs", "precision", "device", "fsn", "commit"), rows)
 
 
+WRITTEN = (
+    "Written by `fsn reproduce --all`; do not edit. The same with interactive curves is "
+    f"`{PAGE}`, which that command writes beside this page."
+)
+
+
 def summary(report: Report) -> str:
     """The state of the whole in a few sentences."""
     rows = Counter(row.state for _, result in report.results for row in result.rows)
@@ -171,20 +177,19 @@ def summary(report: Report) -> str:
     return (
         f"{rows[MEASURED]} rows are measured on every run they ask for, {rows[PARTIAL]} on fewer seeds, "
         f"{rows[COMPUTED]} are computed without a run, {rows[MISSING]} wait for runs. Of {len(report.judged)} claims "
-        f"{claims[HOLDS]} hold and {claims[FAILS]} fail ({computed} of these need no run); with the runs in hand "
-        f"{claims[HOLDS_SO_FAR]} hold so far and {claims[FAILS_SO_FAR]} fail so far; {claims[NO_CASE]} speak of "
-        f"something that did not happen here, and {claims[NOT_RUN]} have not been run yet."
+        f"{claims[HOLDS]} hold and {claims[FAILS]} fail ({computed} of these need no run); on fewer runs than the "
+        f"paper's {claims[HOLDS_SO_FAR]} hold so far and {claims[FAILS_SO_FAR]} fail so far; {claims[NO_CASE]} concern "
+        f"an event that none of our runs had, and {claims[NOT_RUN]} wait for runs."
     )
 
 
-def top_markdown(report: Report) -> str:
-    """What the page is, and the state of the whole."""
+def top_markdown(report: Report, written: str = "") -> str:
+    """What the page is, and the state of the whole; ``written`` says how it came about."""
     lines = [
         "# Reproduction",
         "",
         f"Every table and figure of {values()['source']}, with the paper's value, ours, the difference and the number "
-        f"of seeds in the same row (found/asked). Written by `fsn reproduce --all`; do not edit. The same with live "
-        f"curves is `{PAGE}`, which that command writes beside this page.",
+        f"of seeds in the same row (found/asked). {written}".rstrip(),
         "",
         summary(report) + " What has no run is left out, never filled in: see the list of missing runs.",
         "",
@@ -218,7 +223,13 @@ def write_report(report: Report, out: Path) -> list[Path]:
     markdown, page = out / "reproduction.md", out / PAGE
     items = [item_markdown(item, result, "reproduction") for item, result in report.results]
     claims = ["## Claims", "", "Sentences of the paper that a run can confirm or refute.", ""]
-    parts = [top_markdown(report), *items, *claims, claims_markdown(report.judged), end_markdown(report)]
+    parts = [
+        top_markdown(report, WRITTEN),
+        *items,
+        *claims,
+        claims_markdown(report.judged),
+        end_markdown(report),
+    ]
     write_text_atomic(markdown, "\n".join(parts).rstrip() + "\n")
     write_text_atomic(page, build_page(report, folder))
     return [markdown, page]
@@ -254,7 +265,7 @@ def results_block(results: Path) -> str:
                 "validation": _mean([_bits(evaluations, run, "valid") for run in runs]),
                 "paper": "" if paper is None else number(paper.value, ".4f", paper.spread),
                 "test": _mean([_bits(evaluations, run, "test") for run in runs]),
-                "four windows on": _mean([_bits(evaluations, run, "valid", 4) for run in runs]),
+                "4× window": _mean([_bits(evaluations, run, "valid", 4) for run in runs]),
             }
         )
     if not lines:
@@ -265,7 +276,7 @@ def results_block(results: Path) -> str:
     return (
         f"{Table(tuple(lines[0]), lines).to_markdown()}\n"
         "Bits per character of enwik8, best epoch, float32, trained with bfloat16 products on one H200. "
-        "Four windows on: the last quarter of windows of 1,024, after training on 256. "
+        "4× window: the last quarter of windows of 1,024, after training on 256. "
         "The paper's value stands where its epochs are the same."
     )
 

@@ -67,7 +67,7 @@ def inspect(
                 print(f"\n{table.to_markdown()}", end="")
     left = [name for name in parts or instruments() if name not in chosen]
     if left:
-        print(f"\nleft out, because {seen.name} does not have what they measure: {', '.join(left)}")
+        print(f"\nleft out, because {seen.name} has no data for them: {', '.join(left)}")
     with writing(folder, "choose another --out"):
         written = write_findings(seen, found, folder)
     print(f"\nwritten: {written[0]}, with {len(written) - 1} tables and figures beside it")

@@ -55,6 +55,9 @@ def recall_words(recall: dict[str, Any]) -> dict[str, str]:
     }
 
 
+ROUNDED = " (validated in bfloat16; about 0.004 less in float32)"
+
+
 def full_size_section(found: dict[str, Any] | None) -> str:
     """The models at full size and where they look, or nothing where there are none."""
     if found is None:
@@ -66,7 +69,10 @@ def full_size_section(found: dict[str, Any] | None) -> str:
         f"{100 * crossing['ratio']:.0f} % of its time."
         if crossing["epoch"]
         else "The FSN does not get as low as the transformer.",
-        "ends": ", ".join(f"{escape(m['name'])} {m['bits']:.4f}" for m in found["models"]),
+        "ends": ", ".join(
+            f"{escape(m['name'])} {m['bits']:.4f}" + (ROUNDED if m["rounded"] else "")
+            for m in found["models"]
+        ),
         "pace": ""
         if found["even"]
         else "Epochs that shared the GPU with other work count as a run's median epoch.",

@@ -254,7 +254,9 @@ def dropout(b: Bench, result: Result) -> None:
             result.heading = f"{model}, best of {epochs} epochs"
             for name in BIN_NAMES:
                 title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
-                rows.append(result.row(title, paper, both, partial(margin, pair, model, name), "+.4f"))
+                rows.append(
+                    result.row(title, paper, both, partial(margin, pair, model, name), "+.4f", weights=True)
+                )
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
             caption = (

@@ -99,9 +99,9 @@ def ablations(b: Bench, out: Result) -> None:
     zero, compared = cite("early", "fsn-nophase@2/s0"), "what the periodic input is compared with"
     loss(f"no phases, epoch {two}, seed 0", zero, one_real, compared)
     minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real)
-    third, diverges = "paper: the penalty above is more than a third of this", "diverges: that is the result"
+    third, diverged = "paper: the penalty above is more than a third of this", "the paper's run diverged"
     minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, MEAN_FIELD_EARLY, one_fsn, remark=third)
-    out.row("no bound, epoch 1", cite("early", "no-bound@1"), [NO_BOUND], first_epoch, ".2f", diverges)
+    out.row("no bound, epoch 1", cite("early", "no-bound@1"), [NO_BOUND], first_epoch, ".2f", diverged)
     out.notes.append("Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table.")
 
 
