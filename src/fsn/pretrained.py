@@ -18,7 +18,7 @@ import torch
 from .checks import check
 from .data import Alphabet, Encoding, load_tokenizer
 from .data.encoding import TOKENIZER_FILE
-from .errors import UserError
+from .errors import UserError, needs, reason
 from .io import parse_json, read_file, user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
 from .train import Run, find_run, hashes, load_run
@@ -91,21 +91,17 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
 
 def fetch_from_hub(name: str) -> Path:
     """The folder to which Hugging Face's own library has downloaded ``user/model``."""
+    library = needs(
+        "huggingface_hub",
+        f"there is no folder {name} here, and downloading a model of that name needs Hugging Face's library: "
+        "pip install 'fsn[hub]'",
+    )
+    wanted = ["config.json", "model.safetensors", TOKENIZER_FILE]
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise UserError(
-            f"there is no folder {name} here, and downloading a model of that name needs Hugging Face's library: "
-            "pip install 'fsn[hub]'"
-        ) from None
-    try:
-        return Path(
-            snapshot_download(name, allow_patterns=["config.json", "model.safetensors", TOKENIZER_FILE])
-        )
+        return Path(library.snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # the network, the name, rights: the library has many ways to say no
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"there is no folder {name} here, and Hugging Face gives no model of that name ({reason}); "
+            f"there is no folder {name} here, and Hugging Face gives no model of that name ({reason(error)}); "
             f"{' and '.join(shipped())} come with fsn"
         ) from None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import UserError
+from ..errors import UserError, needs
 from ..io import check_regular, read_file, user_path
 from ..progress import Bar
 from ..text import printable
@@ -167,13 +167,10 @@ def _jsonl(path: Path, column: str) -> Iterator[str]:
 
 
 def _parquet(path: Path, column: str) -> Iterator[str]:
+    sentence = "Parquet files need the package pyarrow: pip install 'fsn[data]'"
+    pyarrow, parquet = needs("pyarrow", sentence), needs("pyarrow.parquet", sentence)
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError("Parquet files need the package pyarrow: pip install 'fsn[data]'") from None
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path)
         kinds = {field.name: field.type for field in file.schema_arrow}
         if column not in kinds:
             raise UserError(

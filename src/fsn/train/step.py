@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..errors import reason
 from ..models import LanguageModel
 from ..nn.probe import record
 from ..ops import DropoutKey
@@ -218,8 +219,8 @@ class Stepper:
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            self.on_fallback(f"engine    {self.engine} does not work here ({reason}); using eager")
+            what = f"{type(error).__name__}: {reason(error)}"
+            self.on_fallback(f"engine    {self.engine} does not work here ({what}); using eager")
             self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
             self._graphs, self._many = [], None
         finally:

@@ -26,7 +26,7 @@ import yaml
 
 from .. import data
 from ..checks import check
-from ..errors import UserError
+from ..errors import UserError, needs, reason
 from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
 from .loop import StopRequest
@@ -348,17 +348,12 @@ def submit(
     say: Callable[[str], None],
 ) -> dict[str, str]:
     """Hand the unfinished ``jobs`` to submitit, one job each; ``cluster`` is ``slurm`` or ``local``."""
-    try:
-        import submitit
-    except ImportError:
-        raise UserError(
-            "this executor needs submitit, which is not installed: pip install submitit"
-        ) from None
+    submitit = needs("submitit", "this executor needs submitit, which is not installed: pip install submitit")
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
         executor.update_parameters(name="fsn", **parameters)
     except (RuntimeError, TypeError, NameError, ValueError) as error:
-        raise UserError(f"submitit cannot use {cluster}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"submitit cannot use {cluster}: {reason(error)}") from None
     waiting = [job for job in jobs if job.state() != "finished"]
     handles = []
     for job in waiting:
