@@ -21,7 +21,7 @@ from .data.encoding import TOKENIZER_FILE
 from .errors import UserError, needs, reason
 from .io import parse_json, read_file, user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
-from .train import Run, find_run, hashes, load_run
+from .train import find_run, hashes, load_run
 from .train.checkpoint import first_not_finite, pack, unpack
 from .train.run import SHIPPED, load_weights
 
@@ -43,7 +43,7 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
     text = os.fspath(name)
     folder = find_run(user_path(text))
     if (folder / "config.yaml").is_file():
-        return load_trained(load_run(folder), device)
+        return load_run(folder).load_model("best", device)
     if (folder / "config.json").is_file():
         return load_exported(folder, device)
     if text and folder.exists():
@@ -54,13 +54,6 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
         f"there is no model {text!r}: {' and '.join(shipped())} come with fsn; or give a run folder, a folder that "
         "`fsn export` wrote, or user/model on Hugging Face"
     )
-
-
-def load_trained(run: Run, device: str | torch.device = "cpu") -> LanguageModel:
-    """The best weights of a run, and its symbols."""
-    model = run.load_model("best", device)
-    model.tokenizer, model.window = run.encoding, run.recipe.length
-    return model
 
 
 def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageModel:

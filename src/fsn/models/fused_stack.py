@@ -7,7 +7,7 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,64 +25,33 @@ if TYPE_CHECKING:
     from .fsn import FSN, FSNLayer
 
 
-def _any(value: Any) -> bool:
-    return True
-
-
-def _none(value: Any) -> bool:
-    return not value
-
-
-def _fits(value: int) -> bool:
-    return value <= fused.WIDEST
-
-
-def _one_of(*choices: Any) -> Callable[[Any], bool]:
-    return lambda value: value in choices
-
-
-LAW: Mapping[str, Callable[[Any], bool]] = {
-    "harmonics": _any,
-    "present": _any,
-    "delay": _any,
-    "phases": _any,
-    "frame": _one_of("co-rotating", "rest"),
-    "noise": _any,
-    "noise_on": _any,
-    "learned": _any,
-    "shared": _any,
-    "score_successor": _any,
+EVERY_VALUE = {"layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start"}
+EVERY_VALUE |= {"dropout", "dropout_hidden", "dropout_attention", "dropout_update"}
+EVERY_VALUE |= {"harmonics", "present", "delay", "phases", "noise", "noise_on", "learned", "shared"}
+EVERY_VALUE |= {"score_successor"}
+"""Fields of a config and of its coupling law whose every value the kernels compute."""
+SOME_VALUES: dict[str, Collection[Any]] = {
+    "vocab_size": range(fused.WIDEST + 1),
+    "k": range(fused.WIDEST + 1),
+    "feedforward": ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding"),
+    "state": ("lifted",),
+    "bound": ("tanh", "none"),
+    "value_gate": ("signed", "positive"),
+    "register": (None,),
+    "rounding": ("both", "scores", "logits", "none"),
+    "frame": ("co-rotating", "rest"),
 }
-"""For every field of a coupling law, which values the kernels compute."""
-MODEL: Mapping[str, Callable[[Any], bool]] = {
-    "vocab_size": _fits,
-    "k": _fits,
-    "layers": _any,
-    "coupling": lambda law: _allowed(law, LAW),
-    "feedforward": _one_of("swiglu", "torus-swiglu", "mean-field", "mean-field-winding"),
-    "state": _one_of("lifted"),
-    "bound": _one_of("tanh", "none"),
-    "value_gate": _one_of("signed", "positive"),
-    "hidden": _any,
-    "modes": _any,
-    "modes_start": _any,
-    "winding": _any,
-    "register": _none,
-    "dropout": _any,
-    "dropout_hidden": _any,
-    "dropout_attention": _any,
-    "rounding": _one_of("both", "scores", "logits", "none"),
-    "readout_start": _any,
-    "tau_start": _any,
-    "dropout_update": _any,
-}
-"""The same for every field of an FSN's config."""
+"""Of the others, the values that they compute."""
 
 
-def _allowed(config: Any, table: Mapping[str, Callable[[Any], bool]]) -> bool:
-    """Whether every field is in the table with this value: a field that is not there has no kernels yet."""
-    fields = (f.name for f in dataclasses.fields(config))
-    return all(name in table and table[name](getattr(config, name)) for name in fields)
+def _computed(config: Any) -> bool:
+    """Whether the kernels compute a config, or a law: a field that stands nowhere above has no kernels yet."""
+    return all(
+        _computed(value)
+        if isinstance(value, ops.CouplingLaw)
+        else name in EVERY_VALUE or value in SOME_VALUES.get(name, ())
+        for name, value in vars(config).items()
+    )
 
 
 def supports(
@@ -92,7 +61,7 @@ def supports(
 
     All else is the reference's. The first answer for a GPU checks the kernels there (``selfcheck.py``).
     """
-    if not (isinstance(config, FSNConfig) and _allowed(config, MODEL) and fused.available(device)):
+    if not (isinstance(config, FSNConfig) and _computed(config) and fused.available(device)):
         return False
     if device.type not in check.CHECKED or fused.forced():
         return True

@@ -197,14 +197,13 @@ def generate(
     trained = load_run(find_run(run))
     where = choose_device(device)
     model = trained.load_model(which, where)
-    model.tokenizer = trained.encoding
     drawn = draw(
         model,
         model.begin(prompt),
         symbols=symbols,
         temperature=temperature,
         top_k=top_k,
-        context=trained.recipe.length - 1,
+        context=model.window - 1,
         seed=seed,
     )
     text = trained.encoding.streamed()  # a character may take several symbols

@@ -32,7 +32,7 @@ from ..models import config_from_dict, config_to_dict, preset_with
 from .loop import StopRequest
 from .recipe import Recipe, with_numbers
 from .resume import find_source
-from .run import DURATION_ENTRIES, differences, load_run, read_config
+from .run import DURATION, differences, load_run, read_config
 
 OTHER = "other settings"
 MOST_RUNS = 10_000
@@ -98,7 +98,7 @@ class Job:
             different = differences(there, asked).keys()
             if different and self.recipe.schedule != "constant":
                 return False  # a run that went on longer had other learning rates
-            return different <= DURATION_ENTRIES and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
+            return different <= DURATION and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
         except UserError:
             return False
 
