@@ -17,7 +17,7 @@ SMALL_SHARE = 11
 """Registers and winding modes are k // 11: 16 at k = 176, small against k at every rung."""
 
 OWNERS = dict.fromkeys(("hidden", "dropout_hidden"), "swiglu")
-OWNERS |= {"modes": "mean-field", "modes_start": "mean-field", "winding": "winding"}
+OWNERS |= {"modes": "mean-field", "modes_start": "mean-field", "winding": "mean-field-winding"}
 """Fields that belong to some feed-forward blocks, and what the names of those have in common."""
 
 

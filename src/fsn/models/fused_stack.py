@@ -6,7 +6,6 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ from ..ops.fused import check
 from .config import Config, FSNConfig
 
 if TYPE_CHECKING:
-    from ..ops.fused.attention import Coefficients
-    from ..ops.fused.common import Aside
     from .fsn import FSN, FSNLayer
 
 
@@ -85,29 +82,6 @@ def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
     return dtype is not None and supports(model.config, tokens.device, dtype, tokens.shape[1])
 
 
-@dataclasses.dataclass
-class Pass:
-    """What one pass through the stack shares between layers."""
-
-    model: FSN
-    length: int
-    dtype: torch.dtype
-    dropout_key: ops.DropoutKey | None
-    rotary: tuple[Tensor, Tensor]
-    gates: Tensor
-    """Gate weights and biases, packed once for all layers."""
-    blocks: list[tuple[Tensor, Tensor] | None]
-    """Packed weights of SwiGLU or of collective modes by layer; None where the block is another one."""
-    coefficients: list[Coefficients]
-    """Of the coupling law, by layer."""
-    prototypes: Tensor
-    """The readout's packed prototypes."""
-    packing: Aside
-    """Where coefficients (but the first), blocks and prototypes are made: to be joined before they are read."""
-    keep: bool
-    """What the backward pass could make again is kept for it: there is room."""
-
-
 def parts_of(kernel: CouplingKernel) -> list[Tensor | None]:
     """w0 re, im, w1 re, im; None for what does not exist."""
     parts: list[Tensor | None] = []
@@ -132,31 +106,34 @@ def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor] | 
     return None
 
 
-def prepare(
-    model: FSN, batch: int, length: int, dtype: torch.dtype, dropout_key: ops.DropoutKey | None
-) -> Pass:
-    """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
-    from ..ops.fused.attention import pack_gates, stack
-    from ..ops.fused.common import Aside
-    from ..ops.fused.readout import pack_prototypes
-    from ..ops.fused.tiles import KEPT
+class Pass:
+    """What one pass through the stack shares between layers: weights in the form the kernels read. What the first half
+    of a layer does not need is packed beside it."""
 
-    with torch.no_grad():
-        gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
-    law, k = model.config.coupling, model.config.k
-    aside = Aside(model.tau.device, "packing")
-    coefficients = [
-        stack(law, k, *parts_of(layer.kernel), aside=aside if i else None)
-        for i, layer in enumerate(model.stack)
-    ]
-    with torch.no_grad(), aside:
-        blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
-        prototypes = pack_prototypes(model.readout.prototypes, dtype)
-    rotary = rotary_tables(model, length)
-    keep = fields_size(model, batch, length, dtype) <= KEPT
-    return Pass(
-        model, length, dtype, dropout_key, rotary, gates, blocks, coefficients, prototypes, aside, keep
-    )
+    def __init__(
+        self, model: FSN, batch: int, length: int, dtype: torch.dtype, dropout_key: ops.DropoutKey | None
+    ) -> None:
+        from ..ops.fused.attention import pack_gates, stack
+        from ..ops.fused.common import Aside
+        from ..ops.fused.readout import pack_prototypes
+        from ..ops.fused.tiles import KEPT
+
+        self.model, self.length, self.dtype, self.dropout_key = model, length, dtype, dropout_key
+        with torch.no_grad():
+            self.gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
+        law, k = model.config.coupling, model.config.k
+        self.packing = aside = Aside(model.tau.device, "packing")
+        """Where coefficients (but the first), blocks and prototypes are made: to be joined before they are read."""
+        self.coefficients = [
+            stack(law, k, *parts_of(layer.kernel), aside=aside if i else None)
+            for i, layer in enumerate(model.stack)
+        ]
+        with torch.no_grad(), aside:
+            self.blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
+            self.prototypes = pack_prototypes(model.readout.prototypes, dtype)
+        self.rotary = rotary_tables(model, length)
+        self.keep = fields_size(model, batch, length, dtype) <= KEPT
+        """What the backward pass could make again is kept for it: there is room."""
 
 
 def fields_size(model: FSN, batch: int, length: int, dtype: torch.dtype) -> int:
@@ -179,7 +156,7 @@ def final_features(model: FSN, tokens: Tensor, dropout_key: ops.DropoutKey | Non
     dtype = fused.compute_dtype(model.embedding.phases)
     assert dtype is not None
     with torch.autocast(tokens.device.type, enabled=False):
-        shared = prepare(model, tokens.shape[0], tokens.shape[1], dtype, dropout_key)
+        shared = Pass(model, tokens.shape[0], tokens.shape[1], dtype, dropout_key)
         table = model.embedding.phases
         learns = torch.is_grad_enabled() and table.requires_grad
         theta, feat = EmbeddingFunction.apply(table, tokens.flatten(), dtype, learns)
