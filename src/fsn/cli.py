@@ -248,15 +248,10 @@ def models(
 
 def corpora() -> None:
     """List the corpora that have a name. Any file or folder works too: --corpus PATH."""
-    from rich.console import Console
-    from rich.table import Table
-
     from .data import available
+    from .progress import print_table
 
-    table = Table("corpus", "what it is")
-    for name, about in available():
-        table.add_row(name, about)
-    Console().print(table)
+    print_table(("corpus", "what it is"), available())
     print(
         "Any file or folder works too: --corpus PATH. Subwords, JSONL, Parquet and token files: fsn train --help"
     )

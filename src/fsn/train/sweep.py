@@ -35,6 +35,7 @@ from .resume import find_source
 from .run import DURATION, differences, load_run, read_config
 
 OTHER = "other settings"
+COLUMNS = ("run", "state", "epochs", "step", "best bits")
 MOST_RUNS = 10_000
 _READING = tuple(f.name for f in dataclasses.fields(data.Reading))
 _OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
@@ -185,7 +186,7 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
 
 
 def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:
-    """A row for each run: name, state, epoch, step, best bits. ``notes`` replace states."""
+    """A row of :data:`COLUMNS` for each run. ``notes`` replace states."""
     rows = []
     for job in jobs:
         state = job.state()
