@@ -105,17 +105,19 @@ def _check_options(name: str, reading: Reading, named: bool, tokens: bool) -> No
             raise UserError(f"--{option} says nothing of {name}, which is {what}: leave it out")
 
 
-def folder_of(name: str | os.PathLike[str], path: Path) -> Path | None:
-    """The folder whose files are the corpus ``name``, if what is written to ``path`` becomes part of it; else None."""
-    text = os.fspath(name)
+def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
+    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
+    text = os.fspath(corpus)
     folder = user_path(text)
     if not text or text in CORPORA or not folder.is_dir():
-        return None
-    try:
-        parts = path.resolve().relative_to(folder.resolve()).parts
-    except ValueError:
-        return None
-    return None if any(part.startswith(".") for part in parts) else folder
+        return
+    place, root = path.resolve(), folder.resolve()
+    hidden = any(part.startswith(".") for part in place.parts[len(root.parts) :])
+    if place.is_relative_to(root) and not hidden:
+        raise UserError(
+            f"{path} lies in the corpus {folder} and would become part of its text; "
+            f"choose {option} outside of it"
+        )
 
 
 # -- documents -------------------------------------------------------------------------------------------------

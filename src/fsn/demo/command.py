@@ -41,7 +41,8 @@ def demo(
         results: Where finished runs of full size lie; the page shows them too, or those that come with fsn.
     """
     from .. import data
-    from ..train.run import check_out, check_outside
+    from ..data.registry import check_outside
+    from ..train.run import check_out
     from .findings import measure
     from .page import build_page
     from .plan import MODELS, cores, make_plan, steps_for, train_all

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from .. import data
 from ..checks import check
 from ..data import Corpus, Encoding, Reading
-from ..data.registry import folder_of
+from ..data.registry import check_outside
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
 from ..models import Config, LanguageModel, build_from_config, config_from_dict, config_to_dict
@@ -241,16 +241,6 @@ def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None
     check_writable(out, "choose another --out")
     if corpus is not None:
         check_outside(Path(out), corpus, "an --out")
-
-
-def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
-    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
-    text = folder_of(corpus, path)
-    if text is not None:
-        raise UserError(
-            f"{path} lies in the corpus {text} and would become part of its text; "
-            f"choose {option} outside of it"
-        )
 
 
 # -- reading -----------------------------------------------------------------------------------------------
