@@ -69,7 +69,7 @@ def test_the_auto_classes_give_the_run_back(
     assert isinstance(model, FSNForCausalLM) and not model.training
     text = "the phase of the kernel"
     tokens = tokenizer(text, return_tensors="pt")["input_ids"]
-    assert torch.equal(tokens[0], runs[family].encoding.encode(text).long())
+    assert torch.equal(tokens[0], runs[family].alphabet.encode(text).long())
     assert tokenizer.decode(tokens[0], skip_special_tokens=True) == text
     assert torch.equal(model(tokens).logits, runs[family].load_model()(tokens))
 

@@ -163,7 +163,7 @@ def test_another_text_is_read_in_the_symbols_of_the_weights(
         begin_with=source.folder,
         quiet=True,
     )
-    assert run.encoding == source.encoding and run.model_config.vocab_size == corpus().vocab_size
+    assert run.alphabet == source.alphabet and run.model_config.vocab_size == corpus().vocab_size
     its = run.load_corpus()
     assert its.decode(its.train) == fewer.decode(fewer.train) and its.decode(its.test) == fewer.decode(
         fewer.test

@@ -82,7 +82,7 @@ def test_the_weights_kept_are_the_weights_measured(tmp_path: Path) -> None:
     assert evaluate(run.load_model("best"), windows).bits == run.best["valid_bits"]  # type: ignore[index]
     assert evaluate(run.load_model("last"), windows).bits == run.epochs[-1]["valid_bits"]
     assert not run.load_model().training
-    assert run.encoding.decode(run.encoding.encode("the phase")) == "the phase"
+    assert run.alphabet.decode(run.alphabet.encode("the phase")) == "the phase"
 
 
 def test_best_is_the_best_not_the_last(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..io import is_writable
 from ..text import printable
 from .cache import cache_folder, cached_unpinned
-from .encoding import Alphabet, Encoding, Subwords, as_text, to_bytes, token_type
+from .encoding import Alphabet, Encoding, Subwords, as_text, byte_symbols, to_bytes, token_type
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -132,11 +132,7 @@ class Corpus:
     @property
     def alphabet(self) -> Alphabet:
         """The byte symbols, for what needs them."""
-        if not isinstance(self.encoding, Alphabet):
-            raise UserError(
-                f"the corpus {self.name} is made of subwords; this needs one whose symbols are bytes"
-            )
-        return self.encoding
+        return byte_symbols(self.encoding, f"the corpus {self.name} is made of")
 
     @property
     def symbols(self) -> bytes:

@@ -155,6 +155,13 @@ class Alphabet(Encoding):
         return {"symbols": self.symbols.hex()}
 
 
+def byte_symbols(encoding: Encoding, begin: str) -> Alphabet:
+    """The encoding, for what needs symbols that are bytes; ``begin`` begins the sentence about others."""
+    if not isinstance(encoding, Alphabet):
+        raise UserError(f"{begin} subwords; this needs one whose symbols are bytes")
+    return encoding
+
+
 class Subwords(Encoding):
     """The tokens of a tokenizer, and one that ends a document.
 

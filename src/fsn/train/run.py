@@ -35,7 +35,8 @@ from torch import Tensor, nn
 
 from .. import data
 from ..checks import check
-from ..data import Corpus, Encoding, Reading
+from ..data import Alphabet, Corpus, Encoding, Reading
+from ..data.encoding import byte_symbols
 from ..data.registry import check_outside
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
@@ -356,6 +357,11 @@ class Run:
     def encoding(self) -> Encoding:
         """What the run's tokens mean: encodes and decodes text without the corpus itself."""
         return data.from_record(self.config["corpus"], self.folder)
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """The same where the symbols are bytes, for what needs those."""
+        return byte_symbols(self.encoding, f"{self.folder} was trained on")
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
