@@ -143,10 +143,10 @@ def wrong(change: Change | None, lengths: tuple[int, ...], device: torch.device)
         if not lengths:
             config = preset(MODEL, measure.SYMBOLS)
             assert isinstance(config, FSNConfig)
-            return model_check.disagreement(config, device, torch.bfloat16, 255, True)
+            return model_check.disagreement(config, device, torch.bfloat16, 255)
         options = {"harmonics": LAW.harmonics, "frame": LAW.frame}
         for length, width in itertools.product(lengths, WIDTHS):
-            reason = layer_check.disagreement(width, options, device, torch.bfloat16, length, True)
+            reason = layer_check.disagreement(width, options, device, torch.bfloat16, length)
             if reason:
                 return f"T = {length}, {width} phases: {reason}"
     return None

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import tyro
 
-from fsn.cli import COMMANDS, bound, main, sentence_of
+from fsn.cli import COMMANDS, bound, gathered, main, sentence_of
 from fsn.models import preset
 from fsn.train import load_run
 from tests.train.tiny import TINY_FLAGS, call, text
@@ -97,9 +97,19 @@ def test_a_list_keeps_its_default_and_its_order(capsys: pytest.CaptureFixture[st
         seen.append((names, steps, one))
 
     for words in ([], ["--names", "c", "--one", "d", "--names", "e", "f", "--steps", "3"]):
-        call = tyro.cli(bound(command), args=words, config=(tyro.conf.UseAppendAction,))
+        call = tyro.cli(bound(command), args=gathered(words, command))
         call()
     assert seen == [(("a", "b"), (), "x"), (("c", "e", "f"), (3,), "d")]
+
+
+@pytest.mark.parametrize(
+    "steps", [["5", "9"], ["5", "--eval-at-steps", "9"], ["5", "--seed", "1", "--eval_at_steps=9"]]
+)
+def test_a_list_in_the_recipe_is_like_any_other(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    monkeypatch.setattr("fsn.train.loop.train", lambda *given, **named: seen.append(given[3].eval_at_steps))
+    main(["train", "fsn-1m", "--eval-at-steps", *steps, "--out", "x"])
+    assert seen == [(5, 9)]
 
 
 def test_corpora(capsys: pytest.CaptureFixture[str]) -> None:

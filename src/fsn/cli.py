@@ -7,15 +7,15 @@ the function and enter it in :data:`COMMANDS`. Modules are imported only when th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
-import inspect
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from .errors import UserError
 from .text import printable
@@ -112,7 +112,8 @@ def run(words: list[str]) -> None:
     app = tyro.extras.SubcommandApp()
     for name, (module, function, about) in COMMANDS.items():
         if name == chosen:
-            app.command(name=name)(bound(getattr(importlib.import_module(f"fsn.{module}"), function)))
+            called = getattr(importlib.import_module(f"fsn.{module}"), function)
+            app.command(name=name)(bound(called))
         else:  # its name and a line are enough for the help; its module would bring PyTorch along
             app.command(name=name, help=about)(lambda: None)
     if chosen not in COMMANDS:
@@ -120,40 +121,42 @@ def run(words: list[str]) -> None:
             app.cli(prog="fsn", description=DESCRIPTION, args=["--help"])
         return
     with one_sentence(f"fsn {chosen}"):
-        call = app.cli(prog="fsn", args=words, config=(tyro.conf.UseAppendAction,))
+        call = app.cli(prog="fsn", args=gathered(words, called))
     call()
 
 
 def bound(function: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """``function`` for tyro, which gets its arguments now and is called later, outside the parser.
-
-    tyro reports what goes wrong in the parser as a mistake in an option. A list may be given in one go or in several,
-    ``--sizes 1m 2m`` or ``--sizes 1m --sizes 2m``: for tyro it is a repeatable list of lists, flattened here.
-    """
-    hints = get_type_hints(function, include_extras=True)
-    lists = {
-        name for name, kind in hints.items() if get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
-    }
+    """``function`` for tyro, which gets its arguments now and is called later, outside the parser: tyro reports what
+    goes wrong in there as a mistake in an option."""
 
     @functools.wraps(function)
     def bind(*positional: Any, **named: Any) -> Callable[[], None]:
-        for name in lists:
-            named[name] = tuple(part for parts in named[name] for part in parts)
-            if not named[name]:
-                del named[name]  # the default of the function
         return functools.partial(function, *positional, **named)
 
-    del bind.__wrapped__  # else tyro would look at the signature of what is wrapped
-    changed = []
-    for parameter in inspect.signature(function).parameters.values():
-        kind = hints.get(parameter.name, parameter.annotation)
-        if parameter.name in lists:
-            kind = tuple[kind, ...]  # type: ignore[valid-type]
-            parameter = parameter.replace(default=())
-        changed.append(parameter.replace(annotation=kind))
-    bind.__signature__ = inspect.Signature(changed)  # type: ignore[attr-defined]
-    bind.__annotations__ = {parameter.name: parameter.annotation for parameter in changed}
     return bind
+
+
+def gathered(words: Sequence[str], function: Callable[..., None]) -> list[str]:
+    """``words`` with the values of a list behind one mention of it: it may be given in one go or in several,
+    ``--sizes 1m 2m`` or ``--sizes 1m --sizes 2m``."""
+    kinds = get_type_hints(function)
+    for kind in list(kinds.values()):
+        kinds |= get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+    lists = {f"--{name}".replace("_", "-") for name, kind in kinds.items() if get_origin(kind) is tuple}
+    others: list[str] = []
+    values: dict[str, list[str]] = {}
+    place = others
+    for word in words:
+        name, equals, value = word.partition("=")
+        option = name.replace("_", "-")
+        if option in lists:
+            place = values.setdefault(option, [])
+            place += [value] if equals else []
+            continue
+        if word.startswith("--"):
+            place = others
+        place.append(word)
+    return others + [word for option, given in values.items() for word in (option, *given)]
 
 
 @contextlib.contextmanager
@@ -245,15 +248,10 @@ def models(
 
 def corpora() -> None:
     """List the corpora that have a name. Any file or folder works too: --corpus PATH."""
-    from rich.console import Console
-    from rich.table import Table
-
     from .data import available
+    from .progress import print_table
 
-    table = Table("corpus", "what it is")
-    for name, about in available():
-        table.add_row(name, about)
-    Console().print(table)
+    print_table(("corpus", "what it is"), available())
     print(
         "Any file or folder works too: --corpus PATH. Subwords, JSONL, Parquet and token files: fsn train --help"
     )

@@ -1,6 +1,9 @@
-"""The one exception a user is meant to read."""
+"""The one exception a user is meant to read, and the words for it."""
 
 from __future__ import annotations
+
+import importlib
+from typing import Any
 
 
 class UserError(ValueError):
@@ -9,3 +12,18 @@ class UserError(ValueError):
     The command line prints the sentence alone and exits with code 2; from Python it is an ordinary
     ``ValueError``.
     """
+
+
+def reason(error: BaseException, limit: int = 200) -> str:
+    """What an error of somebody else's says, in at most a line; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:limit] if lines else type(error).__name__
+
+
+def needs(package: str, sentence: str) -> Any:
+    """An optional package, imported; where it is not installed, a ``sentence`` that says what needs it and how to get
+    it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise UserError(sentence) from error

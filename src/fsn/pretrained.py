@@ -18,10 +18,10 @@ import torch
 from .checks import check
 from .data import Alphabet, Encoding, load_tokenizer
 from .data.encoding import TOKENIZER_FILE
-from .errors import UserError
+from .errors import UserError, needs, reason
 from .io import parse_json, read_file, user_path, write_bytes_atomic, write_text_atomic
 from .models import LanguageModel, build_from_config, config_from_dict
-from .train import Run, find_run, hashes, load_run
+from .train import find_run, hashes, load_run
 from .train.checkpoint import first_not_finite, pack, unpack
 from .train.run import SHIPPED, load_weights
 
@@ -43,7 +43,7 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
     text = os.fspath(name)
     folder = find_run(user_path(text))
     if (folder / "config.yaml").is_file():
-        return load_trained(load_run(folder), device)
+        return load_run(folder).load_model("best", device)
     if (folder / "config.json").is_file():
         return load_exported(folder, device)
     if text and folder.exists():
@@ -54,13 +54,6 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
         f"there is no model {text!r}: {' and '.join(shipped())} come with fsn; or give a run folder, a folder that "
         "`fsn export` wrote, or user/model on Hugging Face"
     )
-
-
-def load_trained(run: Run, device: str | torch.device = "cpu") -> LanguageModel:
-    """The best weights of a run, and its symbols."""
-    model = run.load_model("best", device)
-    model.tokenizer, model.window = run.encoding, run.recipe.length
-    return model
 
 
 def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageModel:
@@ -91,21 +84,17 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
 
 def fetch_from_hub(name: str) -> Path:
     """The folder to which Hugging Face's own library has downloaded ``user/model``."""
+    library = needs(
+        "huggingface_hub",
+        f"there is no folder {name} here, and downloading a model of that name needs Hugging Face's library: "
+        "pip install 'fsn[hub]'",
+    )
+    wanted = ["config.json", "model.safetensors", TOKENIZER_FILE]
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise UserError(
-            f"there is no folder {name} here, and downloading a model of that name needs Hugging Face's library: "
-            "pip install 'fsn[hub]'"
-        ) from None
-    try:
-        return Path(
-            snapshot_download(name, allow_patterns=["config.json", "model.safetensors", TOKENIZER_FILE])
-        )
+        return Path(library.snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # the network, the name, rights: the library has many ways to say no
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"there is no folder {name} here, and Hugging Face gives no model of that name ({reason}); "
+            f"there is no folder {name} here, and Hugging Face gives no model of that name ({reason(error)}); "
             f"{' and '.join(shipped())} come with fsn"
         ) from None
 

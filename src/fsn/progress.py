@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import TypeVar
 
 from .text import printable
@@ -20,6 +20,17 @@ def say(line: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(printable(line, "lines"), file=sys.stderr, flush=True)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """Print a table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*headings, title=title)
+    for row in rows:
+        table.add_row(*(printable(cell, "rich") for cell in row))
+    Console().print(table)
 
 
 def count(x: float) -> str:

@@ -18,7 +18,7 @@ from fsn.cli import main
 from fsn.data import Alphabet
 from fsn.errors import UserError
 from fsn.models import config_to_dict
-from fsn.pretrained import SHIPPED, load_trained
+from fsn.pretrained import SHIPPED
 from fsn.train import Run, load_run, train
 from tests.small import small
 from tests.train import tiny
@@ -83,7 +83,7 @@ def test_generation_with_and_without_memory(
     greedy = {"max_new_tokens": 20, "do_sample": False}
     text = tokenizer.decode(model.generate(**inputs, **greedy)[0])
     assert text == tokenizer.decode(model.generate(**inputs, **greedy, use_cache=False)[0])
-    assert text == load_trained(runs[family]).generate("the lag", 20, temperature=0.0)
+    assert text == runs[family].load_model().generate("the lag", 20, temperature=0.0)
     beams = greedy | {"num_beams": 3}
     assert torch.equal(model.generate(**inputs, **beams), model.generate(**inputs, **beams, use_cache=False))
 

@@ -6,8 +6,7 @@ import pytest
 
 from fsn.measure import Table
 from fsn.measure.style import drawing, figure_bytes
-from fsn.progress import say
-from fsn.train.commands import show
+from fsn.progress import print_table, say
 
 ODD = "$\\frac$ [red] <img> a|b \x1b[2J"
 
@@ -29,7 +28,7 @@ def test_a_markdown_table_holds_no_html_and_no_escape() -> None:
 
 def test_terminals_get_no_escape_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     say(ODD)
-    show([(ODD, "done", "1", "2", "3")])
+    print_table(("run", "state"), [(ODD, "done")])
     shown = capsys.readouterr()
     assert "\x1b" not in shown.err + shown.out
     assert "[red]" in shown.err and "[red]" in shown.out

@@ -99,7 +99,7 @@ def test_configs_cannot_be_changed() -> None:
         ({"dropout_attention": 2.0}, "dropout_attention is 2.0"),
         ({"dropout_hidden": 0.1, "feedforward": "mean-field"}, "dropout_hidden"),
         ({"hidden": 0}, "hidden is 0"),
-        ({"hidden": 8, "feedforward": "mean-field"}, "hidden is for SwiGLU"),
+        ({"hidden": 8, "feedforward": "mean-field"}, "hidden is for swiglu"),
         ({"modes": 8}, "modes is for mean-field"),
         ({"modes": 0, "feedforward": "mean-field"}, "modes is 0"),
         ({"winding": 8, "feedforward": "mean-field"}, "mean-field-winding"),

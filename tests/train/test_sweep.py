@@ -17,7 +17,7 @@ import yaml
 
 import fsn
 from fsn import data
-from fsn.cli import bound
+from fsn.cli import bound, gathered
 from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
 from fsn.train.commands import Preset, parse_fields, slots, sweep
@@ -68,7 +68,7 @@ def test_arguments_are_what_fsn_train_reads() -> None:
                 recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe()) -> None:  # fmt: skip  # noqa: B008
         seen.update(preset=preset, out=out, corpus=corpus, model=parse_fields(model), recipe=recipe)
 
-    tyro.cli(bound(capture), args=job.arguments(), config=(tyro.conf.UseAppendAction,))()
+    tyro.cli(bound(capture), args=gathered(job.arguments(), capture))()
     assert seen == {
         "preset": "fsn-1m",
         "out": job.out,

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UserError, needs, reason
 from ..io import read_file, user_path
 from ..progress import Bar, say
 from ..text import printable
@@ -300,22 +300,20 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
     if (path / TOKENIZER_FILE).is_file():
         tokenizer = _from_file(path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise UserError(
-            f"{name!r} is no tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'"
-        ) from None
+    library = needs(
+        "transformers",
+        f"{name!r} is no tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'",
+    )
     if not path.exists():
         say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
     try:
-        found = AutoTokenizer.from_pretrained(str(path) if path.exists() else name, trust_remote_code=False)
+        place = str(path) if path.exists() else name
+        found = library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         inner = found.backend_tokenizer
     except Exception as error:  # a hub's client raises many kinds; to the user they are one
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(
-            f"there is no tokenizer {name!r} ({printable(reason, limit=160)}): give the path of a tokenizer.json, of a "
-            "folder that holds one, or a name the Hugging Face hub knows"
+            f"there is no tokenizer {name!r} ({printable(reason(error, 160))}): give the path of a tokenizer.json, of "
+            "a folder that holds one, or a name the Hugging Face hub knows"
         ) from error
     return Subwords(_from_json(inner.to_str().encode(), path), found.eos_token_id)
 
@@ -325,12 +323,9 @@ def _from_file(path: Path, instead: str = "check that you may read it") -> Token
 
 
 def _from_json(raw: bytes, path: Path) -> Tokenizer:
+    library = needs("tokenizers", "a tokenizer needs the package tokenizers: pip install 'fsn[data]'")
     try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise UserError("a tokenizer needs the package tokenizers: pip install 'fsn[data]'") from None
-    try:
-        return Tokenizer.from_str(raw.decode("utf-8"))
+        return library.Tokenizer.from_str(raw.decode("utf-8"))
     except Exception as error:  # the package raises plain Exception
         raise UserError(
             f"{path} is no tokenizer of the package tokenizers ({printable(error, limit=120)}); give a tokenizer.json"

@@ -29,7 +29,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 
-from ..errors import UserError
+from ..errors import UserError, needs, reason
 from ..io import read_file
 from ..progress import Bar, track
 from ..text import printable
@@ -152,21 +152,13 @@ def collect() -> bytes:
 
 def stream() -> Iterator[str]:
     """The files of the data set in its own order, one after the other, without downloading the rest."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise UserError(
-            f"codeparrot needs the package datasets: pip install datasets, {_OTHERWISE}"
-        ) from error
+    datasets = needs("datasets", f"codeparrot needs the package datasets: pip install datasets, {_OTHERWISE}")
     try:
         for row in datasets.load_dataset(CODEPARROT, split="train", streaming=True):
             yield row["content"]
-    except UserError:
-        raise
     except Exception as error:  # the hub's client raises many kinds; to the user they are one
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"the Hugging Face hub did not deliver {CODEPARROT} ({printable(reason, limit=200)}): "
+            f"the Hugging Face hub did not deliver {CODEPARROT} ({printable(reason(error))}): "
             f"try again with a connection to it, {_OTHERWISE}"
         ) from error
 

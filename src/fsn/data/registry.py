@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import UserError
+from ..errors import UserError, needs
 from ..io import check_regular, read_file, user_path
 from ..progress import Bar
 from ..text import printable
@@ -105,17 +105,19 @@ def _check_options(name: str, reading: Reading, named: bool, tokens: bool) -> No
             raise UserError(f"--{option} says nothing of {name}, which is {what}: leave it out")
 
 
-def folder_of(name: str | os.PathLike[str], path: Path) -> Path | None:
-    """The folder whose files are the corpus ``name``, if what is written to ``path`` becomes part of it; else None."""
-    text = os.fspath(name)
+def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
+    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
+    text = os.fspath(corpus)
     folder = user_path(text)
     if not text or text in CORPORA or not folder.is_dir():
-        return None
-    try:
-        parts = path.resolve().relative_to(folder.resolve()).parts
-    except ValueError:
-        return None
-    return None if any(part.startswith(".") for part in parts) else folder
+        return
+    place, root = path.resolve(), folder.resolve()
+    hidden = any(part.startswith(".") for part in place.parts[len(root.parts) :])
+    if place.is_relative_to(root) and not hidden:
+        raise UserError(
+            f"{path} lies in the corpus {folder} and would become part of its text; "
+            f"choose {option} outside of it"
+        )
 
 
 # -- documents -------------------------------------------------------------------------------------------------
@@ -167,13 +169,10 @@ def _jsonl(path: Path, column: str) -> Iterator[str]:
 
 
 def _parquet(path: Path, column: str) -> Iterator[str]:
+    sentence = "Parquet files need the package pyarrow: pip install 'fsn[data]'"
+    pyarrow, parquet = needs("pyarrow", sentence), needs("pyarrow.parquet", sentence)
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError("Parquet files need the package pyarrow: pip install 'fsn[data]'") from None
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path)
         kinds = {field.name: field.type for field in file.schema_arrow}
         if column not in kinds:
             raise UserError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..io import check_writable, write_text_atomic, writing
-from ..progress import say
+from ..progress import print_table, say
 
 
 def demo(
@@ -41,7 +41,8 @@ def demo(
         results: Where finished runs of full size lie; the page shows them too, or those that come with fsn.
     """
     from .. import data
-    from ..train.run import check_out, check_outside
+    from ..data.registry import check_outside
+    from ..train.run import check_out
     from .findings import measure
     from .page import build_page
     from .plan import MODELS, cores, make_plan, steps_for, train_all
@@ -76,22 +77,18 @@ def show(findings: dict[str, Any]) -> None:
     """Print the table and the samples."""
     from rich.console import Console
     from rich.panel import Panel
-    from rich.table import Table
     from rich.text import Text
 
     console = Console()
     recall, about = findings["recall"], findings["about"]
-    table = Table("one layer", "parameters", "right answers", title=f"Recall after {recall['steps']:,} steps")
-    for model in recall["models"]:
-        table.add_row(model["name"], f"{model['parameters']:,}", f"{100 * model['accuracy']:.1f} %")
-    console.print(table)
-    copied = f"depth ≥ {findings['depth']['from']}"
-    table = Table("model", "parameters", "validation bits", copied, "tokens/s")
-    table.title = f"Bits per character: {about['corpus']}, {about['steps']:,} steps"
+    rows = [(m["name"], f"{m['parameters']:,}", f"{100 * m['accuracy']:.1f} %") for m in recall["models"]]
+    print_table(("one layer", "parameters", "right answers"), rows, f"Recall after {recall['steps']:,} steps")
+    rows = []
     for model in findings["models"]:
         bits = ("—" if x is None else f"{x:.3f}" for x in (model["valid_bits"], model["copied_bits"]))
-        table.add_row(model["name"], f"{model['parameters']:,}", *bits, f"{model['tokens_per_s']:,.0f}")
-    console.print(table)
+        rows.append((model["name"], f"{model['parameters']:,}", *bits, f"{model['tokens_per_s']:,.0f}"))
+    columns = ("model", "parameters", "validation bits", f"depth ≥ {findings['depth']['from']}", "tokens/s")
+    print_table(columns, rows, f"Bits per character: {about['corpus']}, {about['steps']:,} steps")
     writers = [(model["name"], findings["prompt"], model["sample"]) for model in findings["models"]]
     full = findings["full_size"]
     if full is not None:

@@ -44,7 +44,6 @@ from ..measure import (
 from ..measure.copy_depth import CAP
 from ..models import LanguageModel, preset
 from ..nn import record
-from ..pretrained import load_trained
 from ..progress import track
 from ..train import Run, load_run
 from ..train.run import SHIPPED
@@ -68,7 +67,7 @@ Models = Mapping[str, LanguageModel]
 
 def measure(plan: Plan, runs: dict[str, Run], results: Path = Path("results")) -> dict[str, Any]:
     """Everything the page needs; ``results`` is where finished runs of full size may lie, or the shipped ones serve."""
-    models = {key: load_trained(run) for key, run in runs.items()}
+    models = {key: run.load_model() for key, run in runs.items()}
     start = prompt_for(plan.corpus)
     return {
         "about": _about(plan, runs),
@@ -198,7 +197,7 @@ def full_size(results: Path) -> dict[str, Any] | None:
     if not {"fsn", "transformer"} <= found.keys():
         return None
     ours = found["fsn"]
-    models = {key: load_trained(run) for key, run in found.items()}
+    models = {key: run.load_model() for key, run in found.items()}
     (crossing,) = time_to_target([ours], [found["transformer"]], EPOCHS, steady=True).against_mean
     shown = snippet(models, SENTENCE)
     with without_field(models["fsn"], "successor", ours.model_config.layers - 1):

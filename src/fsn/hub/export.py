@@ -81,20 +81,20 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
         raise UserError(f"{out} is there already and no empty folder; choose another name")
     trained = run.load_model(which)
     tokenizer = make_tokenizer(run.encoding, run.recipe.length)
-    bytes_ = isinstance(run.encoding, Alphabet)
+    alphabet = run.encoding if isinstance(run.encoding, Alphabet) else None
     first = first_token(run.encoding)
     config = HubConfig(
         architecture=config_to_dict(run.model_config),
         window=run.recipe.length,
-        symbols=run.alphabet.symbols.hex() if bytes_ else None,
-        line_break=first if bytes_ else None,
-        end=None if bytes_ else first,
+        symbols=alphabet and alphabet.symbols.hex(),
+        line_break=first if alphabet else None,
+        end=None if alphabet else first,
     )
     model = FSNForCausalLM(config)
     model.model.load_state_dict(trained.state_dict())
     model.generation_config = GenerationConfig(
         do_sample=True, temperature=0.8, top_k=0, pad_token_id=len(run.encoding), bos_token_id=first,
-        eos_token_id=None if bytes_ else first,
+        eos_token_id=None if alphabet else first,
     )  # fmt: skip
     with writing(out, "choose another folder"):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,10 @@ DROPOUT = 0.0
 SMALL_SHARE = 11
 """Registers and winding modes are k // 11: 16 at k = 176, small against k at every rung."""
 
+OWNERS = dict.fromkeys(("hidden", "dropout_hidden"), "swiglu")
+OWNERS |= {"modes": "mean-field", "modes_start": "mean-field", "winding": "mean-field-winding"}
+"""Fields that belong to some feed-forward blocks, and what the names of those have in common."""
+
 
 def _check_numbers(config: Any) -> None:
     """Stop unless every dropout rate lies in [0, 1) and every count is at least 1."""
@@ -75,28 +79,11 @@ class FSNConfig:
             self.tau_start is None or self.tau_start > 0,
             f"tau_start is {self.tau_start}; a temperature is positive, leave it out for √k",
         )
-        gated = self.feedforward in ("swiglu", "torus-swiglu")
-        check(
-            not self.dropout_hidden or gated,
-            f"dropout_hidden acts on a SwiGLU's hidden layer; feedforward {self.feedforward!r} has none, set it to 0",
-        )
-        check(
-            self.hidden is None or gated,
-            f"hidden is for SwiGLU blocks; leave it out with {self.feedforward!r}",
-        )
-        modal = self.feedforward.startswith("mean-field")
-        check(
-            self.modes is None or modal,
-            f"modes is for mean-field blocks; leave it out with {self.feedforward!r}",
-        )
-        check(
-            self.modes_start == "uniform" or modal,
-            f"modes_start is for mean-field blocks; leave it out with {self.feedforward!r}",
-        )
-        check(
-            self.winding is None or self.feedforward == "mean-field-winding",
-            "winding is for feedforward='mean-field-winding'; leave it out otherwise",
-        )
+        for name, kind in OWNERS.items():
+            check(
+                kind in self.feedforward or getattr(self, name) == getattr(FSNConfig, name),
+                f"{name} is for {kind} blocks; leave it out with {self.feedforward!r}",
+            )
         check(
             self.state == "wrapped" or self.register is None,
             "a register belongs to state='wrapped'; leave register out for the lifted state",

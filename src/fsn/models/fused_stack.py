@@ -6,8 +6,7 @@ the ordinary modules, so that weights, checkpoints and probes do not depend on t
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,69 +19,36 @@ from ..ops.fused import check
 from .config import Config, FSNConfig
 
 if TYPE_CHECKING:
-    from ..ops.fused.attention import Coefficients
-    from ..ops.fused.common import Aside
     from .fsn import FSN, FSNLayer
 
 
-def _any(value: Any) -> bool:
-    return True
-
-
-def _none(value: Any) -> bool:
-    return not value
-
-
-def _fits(value: int) -> bool:
-    return value <= fused.WIDEST
-
-
-def _one_of(*choices: Any) -> Callable[[Any], bool]:
-    return lambda value: value in choices
-
-
-LAW: Mapping[str, Callable[[Any], bool]] = {
-    "harmonics": _any,
-    "present": _any,
-    "delay": _any,
-    "phases": _any,
-    "frame": _one_of("co-rotating", "rest"),
-    "noise": _any,
-    "noise_on": _any,
-    "learned": _any,
-    "shared": _any,
-    "score_successor": _any,
+EVERY_VALUE = {"layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start"}
+EVERY_VALUE |= {"dropout", "dropout_hidden", "dropout_attention", "dropout_update"}
+EVERY_VALUE |= {"harmonics", "present", "delay", "phases", "noise", "noise_on", "learned", "shared"}
+EVERY_VALUE |= {"score_successor"}
+"""Fields of a config and of its coupling law whose every value the kernels compute."""
+SOME_VALUES: dict[str, Collection[Any]] = {
+    "vocab_size": range(fused.WIDEST + 1),
+    "k": range(fused.WIDEST + 1),
+    "feedforward": ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding"),
+    "state": ("lifted",),
+    "bound": ("tanh", "none"),
+    "value_gate": ("signed", "positive"),
+    "register": (None,),
+    "rounding": ("both", "scores", "logits", "none"),
+    "frame": ("co-rotating", "rest"),
 }
-"""For every field of a coupling law, which values the kernels compute."""
-MODEL: Mapping[str, Callable[[Any], bool]] = {
-    "vocab_size": _fits,
-    "k": _fits,
-    "layers": _any,
-    "coupling": lambda law: _allowed(law, LAW),
-    "feedforward": _one_of("swiglu", "torus-swiglu", "mean-field", "mean-field-winding"),
-    "state": _one_of("lifted"),
-    "bound": _one_of("tanh", "none"),
-    "value_gate": _one_of("signed", "positive"),
-    "hidden": _any,
-    "modes": _any,
-    "modes_start": _any,
-    "winding": _any,
-    "register": _none,
-    "dropout": _any,
-    "dropout_hidden": _any,
-    "dropout_attention": _any,
-    "rounding": _one_of("both", "scores", "logits", "none"),
-    "readout_start": _any,
-    "tau_start": _any,
-    "dropout_update": _any,
-}
-"""The same for every field of an FSN's config."""
+"""Of the others, the values that they compute."""
 
 
-def _allowed(config: Any, table: Mapping[str, Callable[[Any], bool]]) -> bool:
-    """Whether every field is in the table with this value: a field that is not there has no kernels yet."""
-    fields = (f.name for f in dataclasses.fields(config))
-    return all(name in table and table[name](getattr(config, name)) for name in fields)
+def _computed(config: Any) -> bool:
+    """Whether the kernels compute a config, or a law: a field that stands nowhere above has no kernels yet."""
+    return all(
+        _computed(value)
+        if isinstance(value, ops.CouplingLaw)
+        else name in EVERY_VALUE or value in SOME_VALUES.get(name, ())
+        for name, value in vars(config).items()
+    )
 
 
 def supports(
@@ -92,7 +58,7 @@ def supports(
 
     All else is the reference's. The first answer for a GPU checks the kernels there (``selfcheck.py``).
     """
-    if not (isinstance(config, FSNConfig) and _allowed(config, MODEL) and fused.available(device)):
+    if not (isinstance(config, FSNConfig) and _computed(config) and fused.available(device)):
         return False
     if device.type not in check.CHECKED or fused.forced():
         return True
@@ -114,29 +80,6 @@ def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
         return False
     dtype = fused.compute_dtype(model.embedding.phases)
     return dtype is not None and supports(model.config, tokens.device, dtype, tokens.shape[1])
-
-
-@dataclasses.dataclass
-class Pass:
-    """What one pass through the stack shares between layers."""
-
-    model: FSN
-    length: int
-    dtype: torch.dtype
-    dropout_key: ops.DropoutKey | None
-    rotary: tuple[Tensor, Tensor]
-    gates: Tensor
-    """Gate weights and biases, packed once for all layers."""
-    blocks: list[tuple[Tensor, Tensor] | None]
-    """Packed weights of SwiGLU or of collective modes by layer; None where the block is another one."""
-    coefficients: list[Coefficients]
-    """Of the coupling law, by layer."""
-    prototypes: Tensor
-    """The readout's packed prototypes."""
-    packing: Aside
-    """Where coefficients (but the first), blocks and prototypes are made: to be joined before they are read."""
-    keep: bool
-    """What the backward pass could make again is kept for it: there is room."""
 
 
 def parts_of(kernel: CouplingKernel) -> list[Tensor | None]:
@@ -163,31 +106,34 @@ def pack_block(block: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor] | 
     return None
 
 
-def prepare(
-    model: FSN, batch: int, length: int, dtype: torch.dtype, dropout_key: ops.DropoutKey | None
-) -> Pass:
-    """Weights in the form the kernels read; what the first half of a layer does not need is packed beside it."""
-    from ..ops.fused.attention import pack_gates, stack
-    from ..ops.fused.common import Aside
-    from ..ops.fused.readout import pack_prototypes
-    from ..ops.fused.tiles import KEPT
+class Pass:
+    """What one pass through the stack shares between layers: weights in the form the kernels read. What the first half
+    of a layer does not need is packed beside it."""
 
-    with torch.no_grad():
-        gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
-    law, k = model.config.coupling, model.config.k
-    aside = Aside(model.tau.device, "packing")
-    coefficients = [
-        stack(law, k, *parts_of(layer.kernel), aside=aside if i else None)
-        for i, layer in enumerate(model.stack)
-    ]
-    with torch.no_grad(), aside:
-        blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
-        prototypes = pack_prototypes(model.readout.prototypes, dtype)
-    rotary = rotary_tables(model, length)
-    keep = fields_size(model, batch, length, dtype) <= KEPT
-    return Pass(
-        model, length, dtype, dropout_key, rotary, gates, blocks, coefficients, prototypes, aside, keep
-    )
+    def __init__(
+        self, model: FSN, batch: int, length: int, dtype: torch.dtype, dropout_key: ops.DropoutKey | None
+    ) -> None:
+        from ..ops.fused.attention import pack_gates, stack
+        from ..ops.fused.common import Aside
+        from ..ops.fused.readout import pack_prototypes
+        from ..ops.fused.tiles import KEPT
+
+        self.model, self.length, self.dtype, self.dropout_key = model, length, dtype, dropout_key
+        with torch.no_grad():
+            self.gates = pack_gates(model.gates.weight, model.gates.bias, dtype)
+        law, k = model.config.coupling, model.config.k
+        self.packing = aside = Aside(model.tau.device, "packing")
+        """Where coefficients (but the first), blocks and prototypes are made: to be joined before they are read."""
+        self.coefficients = [
+            stack(law, k, *parts_of(layer.kernel), aside=aside if i else None)
+            for i, layer in enumerate(model.stack)
+        ]
+        with torch.no_grad(), aside:
+            self.blocks = [pack_block(layer.feedforward, dtype) for layer in model.stack]
+            self.prototypes = pack_prototypes(model.readout.prototypes, dtype)
+        self.rotary = rotary_tables(model, length)
+        self.keep = fields_size(model, batch, length, dtype) <= KEPT
+        """What the backward pass could make again is kept for it: there is room."""
 
 
 def fields_size(model: FSN, batch: int, length: int, dtype: torch.dtype) -> int:
@@ -210,7 +156,7 @@ def final_features(model: FSN, tokens: Tensor, dropout_key: ops.DropoutKey | Non
     dtype = fused.compute_dtype(model.embedding.phases)
     assert dtype is not None
     with torch.autocast(tokens.device.type, enabled=False):
-        shared = prepare(model, tokens.shape[0], tokens.shape[1], dtype, dropout_key)
+        shared = Pass(model, tokens.shape[0], tokens.shape[1], dtype, dropout_key)
         table = model.embedding.phases
         learns = torch.is_grad_enabled() and table.requires_grad
         theta, feat = EmbeddingFunction.apply(table, tokens.flatten(), dtype, learns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from typing import TYPE_CHECKING
@@ -29,9 +28,7 @@ def agrees(config: FSNConfig, device: torch.device, dtype: torch.dtype, length: 
     return check.agrees(config, device, dtype, length, functools.partial(disagreement, config))
 
 
-def disagreement(
-    config: FSNConfig, device: torch.device, dtype: torch.dtype, length: int, backward: bool = True
-) -> str | None:
+def disagreement(config: FSNConfig, device: torch.device, dtype: torch.dtype, length: int) -> str | None:
     """What the kernels get wrong for one layer of this config, in words; None where they are right."""
     from .fsn import FSN
 
@@ -43,8 +40,7 @@ def disagreement(
     scatter(model)
     text = text.to(device)
     key = ops.DropoutKey(counter.to(device)) if model.uses_dropout else None
-    with torch.set_grad_enabled(backward):
-        found = errors(model.to(device), text[:, :-1].contiguous(), text[:, 1:].contiguous(), dtype, key)
+    found = errors(model.to(device), text[:, :-1].contiguous(), text[:, 1:].contiguous(), dtype, key)
     return check.in_words(found, dtype, "loss")
 
 
@@ -54,30 +50,13 @@ def errors(
     """Errors of the loss and, if gradients are enabled, of the gradient of its mean: see :func:`check.compare`."""
     context = Context(NO_PROBE, key)
 
-    def reference(m: FSN) -> Tensor:
-        return ops.cross_entropy(m.readout(m.phases(tokens, context)), targets)
+    def losses(model: FSN, way: str) -> Tensor:
+        if way == "fused":
+            return fused_stack.loss(model, tokens, targets, key)
+        return ops.cross_entropy(model.readout(model.phases(tokens, context)), targets)
 
-    kind, rounded = tokens.device.type, dtype == torch.bfloat16
-    with torch.autocast(kind, enabled=False):  # whatever the caller's is: backward passes run outside of any
-        with torch.autocast(kind, torch.bfloat16, enabled=rounded):
-            losses = fused_stack.loss(model, tokens, targets, key)
-        mine = _gradients(model, losses)
-        with torch.autocast(kind, torch.bfloat16, enabled=rounded):
-            losses = reference(model)
-        plain = _gradients(model, losses)
-        exact_model = copy.deepcopy(model).double()
-        exact = _gradients(exact_model, reference(exact_model))
-    return check.compare(exact, mine, plain, "loss")
-
-
-def _gradients(model: FSN, losses: Tensor) -> dict[str, Tensor]:
-    """The losses (B, T) and, if they were recorded, the gradients of their mean."""
-    found = {"loss": losses.detach()}
-    if losses.requires_grad:
-        used = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        grads = torch.autograd.grad(losses.mean(), list(used.values()), allow_unused=True)
-        found |= {name: g for name, g in zip(used, grads, strict=True) if g is not None}
-    return found
+    mean = torch.full(tokens.shape, 1 / tokens.numel(), device=tokens.device)
+    return check.errors(model, losses, mean, dtype, "loss")
 
 
 @torch.no_grad()

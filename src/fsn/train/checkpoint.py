@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ..checks import check
-from ..errors import UserError
+from ..errors import UserError, reason
 from ..io import parse_json, read_file, sync_folder, write_bytes_atomic
 from .hashes import sha256
 
@@ -78,7 +78,7 @@ def unpack(data: bytes, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
         tensors = safetensors.torch.load(data)
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"{what} cannot be read ({str(error).splitlines()[0][:200]})") from None
+        raise UserError(f"{what} cannot be read ({reason(error)})") from None
     return tensors, header.get("__metadata__", {})
 
 

@@ -13,7 +13,7 @@ import tyro
 
 from ..checks import check
 from ..data import Reading
-from ..progress import say
+from ..progress import print_table, say
 from .recipe import Precision, Recipe, parse_fields
 
 Preset = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
@@ -197,14 +197,13 @@ def generate(
     trained = load_run(find_run(run))
     where = choose_device(device)
     model = trained.load_model(which, where)
-    model.tokenizer = trained.encoding
     drawn = draw(
         model,
         model.begin(prompt),
         symbols=symbols,
         temperature=temperature,
         top_k=top_k,
-        context=trained.recipe.length - 1,
+        context=model.window - 1,
         seed=seed,
     )
     text = trained.encoding.streamed()  # a character may take several symbols
@@ -248,11 +247,11 @@ def sweep(
         dry_run: Only show the runs and where they stand.
     """
     from .run import check_out
-    from .sweep import read_sweep, run_here, submit, table
+    from .sweep import COLUMNS, read_sweep, run_here, submit, table
 
     plan = [dataclasses.replace(job, extend=extend) for job in read_sweep(file, out)]
     if dry_run:
-        show(table(plan))
+        print_table(COLUMNS, table(plan))
         return
     for job in plan:
         if not (job.out / "DONE").exists():
@@ -264,7 +263,7 @@ def sweep(
         cluster = "slurm" if executor == "slurm" else "local"
         notes = submit(plan, cluster, plan[0].out.parent / "submitit", parse_fields(slurm), wait, say)
     stopped = int(notes.pop("*", "0"))
-    show(table(plan, notes))
+    print_table(COLUMNS, table(plan, notes))
     if stopped:
         say("stopped: run the same command again to go on")
         raise SystemExit(128 + stopped)
@@ -284,16 +283,3 @@ def slots(jobs: int | None) -> list[str | None]:
     if not gpus:
         return [None] * (jobs or 1)
     return [gpus[i % len(gpus)] for i in range(jobs or len(gpus))]
-
-
-def show(rows: list[tuple[str, str, str, str, str]]) -> None:
-    """Print a table of runs."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from ..text import printable
-
-    view = Table("run", "state", "epochs", "step", "best bits")
-    for row in rows:
-        view.add_row(*(printable(cell, "rich") for cell in row))
-    Console().print(view)

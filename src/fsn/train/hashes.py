@@ -33,7 +33,20 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _parse(folder: Path, raw: bytes) -> dict[str, list[Entry]]:
+def entry_of(data: bytes) -> Entry:
+    return len(data), sha256(data)
+
+
+def _digest(files: Any) -> str:
+    return sha256(json.dumps(files, sort_keys=True).encode())
+
+
+def _known(folder: Path) -> dict[str, list[Entry]] | None:
+    """What hashes.json says of every file; None where there is no hashes.json."""
+    try:
+        raw = read_file(folder / FILE)
+    except FileNotFoundError:
+        return None
     try:
         document = parse_json(raw, "it")
         files = document["files"]
@@ -46,22 +59,11 @@ def _parse(folder: Path, raw: bytes) -> dict[str, list[Entry]]:
         ) from None
 
 
-def _digest(files: Any) -> str:
-    return sha256(json.dumps(files, sort_keys=True).encode())
-
-
-def _raw(folder: Path) -> bytes | None:
-    try:
-        return read_file(folder / FILE)
-    except FileNotFoundError:
-        return None
-
-
 def read(folder: Path, name: str) -> bytes:
     """The bytes of a run's file, if they are those that were written. A missing file is a ``FileNotFoundError``."""
-    manifest = _raw(folder)
+    manifest = _known(folder)
     while True:
-        entries = None if manifest is None else _parse(folder, manifest).get(name, [])
+        entries = None if manifest is None else manifest.get(name, [])
         try:
             data = read_file(folder / name)
         except FileNotFoundError:
@@ -74,7 +76,7 @@ def read(folder: Path, name: str) -> bytes:
         )
         if known:
             return data
-        again = _raw(folder)
+        again = _known(folder)
         if again == manifest:
             what = "is not what the run wrote" if entries else "was not written by the run"
             raise UserError(
@@ -98,16 +100,12 @@ def sign(folder: Path) -> None:
 
 def add(folder: Path, name: str) -> None:
     """Enter one more file, as it is now, into the hashes of a folder that has some."""
-    book = Hashes(folder)
-    book.open()
-    data = read_file(folder / name)
-    book.enter({name: (len(data), sha256(data))})
+    Hashes(folder).enter({name: [entry_of(read_file(folder / name))]})
 
 
 def _found(folder: Path) -> dict[str, list[Entry]]:
     paths = [path for pattern in SIGNED for path in sorted(folder.glob(pattern))]
-    contents = {path.relative_to(folder).as_posix(): read_file(path) for path in paths}
-    return {name: [(len(data), sha256(data))] for name, data in contents.items()}
+    return {path.relative_to(folder).as_posix(): [entry_of(read_file(path))] for path in paths}
 
 
 def _write(folder: Path, files: dict[str, list[Entry]]) -> None:
@@ -116,35 +114,31 @@ def _write(folder: Path, files: dict[str, list[Entry]]) -> None:
 
 
 class Hashes:
-    """hashes.json in the hands of the one process that writes to the folder."""
+    """hashes.json in the hands of the one process that writes to the folder.
+
+    A file that was being replaced when an earlier process died keeps both its hashes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.files: dict[str, list[Entry]] = {}
-
-    def open(self) -> None:
-        """Read what is there. A file that was being replaced when the process died keeps both its hashes."""
-        manifest = _raw(self.folder)
-        self.files = _found(self.folder) if manifest is None else _parse(self.folder, manifest)
+        known = _known(folder)
+        self.files = _found(folder) if known is None else known
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file of the run in one step."""
-        entry = (len(data), sha256(data))
+        entry = entry_of(data)
         before = self.files.get(name, []) if os.path.lexists(self.folder / name) else []
-        self._enter({name: [*(e for e in before if e != entry), entry]})
+        self.enter({name: [*(e for e in before if e != entry), entry]})
         write_bytes_atomic(self.folder / name, data)
         self.files[name] = [entry]
-
-    def enter(self, entries: dict[str, Entry]) -> None:
-        """Note files that are on the disk; of growing ones, how much of them."""
-        self._enter({name: [entry] for name, entry in entries.items()})
 
     def remove(self, name: str) -> None:
         (self.folder / name).unlink(missing_ok=True)
         if self.files.pop(name, None):
-            self._enter({})
+            self.enter({})
 
-    def _enter(self, entries: dict[str, list[Entry]]) -> None:
+    def enter(self, entries: dict[str, list[Entry]]) -> None:
+        """Note what the files may hold; of growing ones, how much of them is on the disk."""
         files = self.files | entries
         _write(self.folder, files)
         self.files = files

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, reason
 
 NAMES = ("wandb", "trackio")
 _VALID = {"valid_bits": "loss/valid_bits", "valid_bits_second_half": "loss/valid_bits_second_half"}
@@ -116,7 +116,6 @@ class Loggers:
                 self._failed(name, error)
 
     def _failed(self, name: str, error: Exception) -> None:
-        said = str(error).splitlines() or [type(error).__name__]
         self._say(
-            f"warning: {name} failed ({said[0]}) and gets no more curves; metrics.jsonl has every number"
+            f"warning: {name} failed ({reason(error)}) and gets no more curves; metrics.jsonl has every number"
         )

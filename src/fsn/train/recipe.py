@@ -17,13 +17,6 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
 Shape = Literal["constant", "linear", "cosine", "wsd"]
 
-# Fields that only say when something is written down. They may change between two parts of one run.
-BOOKKEEPING = frozenset({"checkpoint_minutes", "checkpoint_steps", "log_steps", "eval_at_steps"})
-# Fields that only say where to stop.
-DURATION = frozenset({"epochs", "max_steps"})
-# Fields that only say how the learning rate falls at the end. With those of the duration they may change where no step
-# that is done would have had another rate (--extend): see schedule.py.
-ENDING = DURATION | {"schedule", "cooldown", "cooldown_epochs", "lr_floor"}
 LEAST = dict.fromkeys(("seed", "lr", "weight_decay", "clip", "eps", "warmup_steps", "lr_floor"), 0) | {
     "length": 2
 }

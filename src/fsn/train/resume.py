@@ -18,8 +18,8 @@ from . import hashes
 from .checkpoint import Checkpoint, first_not_finite, lines_of
 from .recipe import Recipe
 from .run import (
-    DURATION_ENTRIES,
-    ENDING_ENTRIES,
+    DURATION,
+    ENDING,
     RunFolder,
     differences,
     differing_entries,
@@ -66,9 +66,9 @@ def open_run(
     before = read_config(folder.path)
     different = differences(before, asked)
     recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]
-    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING_ENTRIES)}
+    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING)}
     _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
-    if folder.done_file.exists() and not different:
+    if (folder.path / "DONE").exists() and not different:
         return None
     config = _with_choices(asked, before, device)
     checkpoint = folder.checkpoints.load()
@@ -114,9 +114,9 @@ def _with_choices(
 def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps: int, asked: int) -> None:
     """Stop if the folder holds another run than the one asked for."""
     hint = "give the same options, or choose another --out"
-    if different.keys() <= DURATION_ENTRIES and asked > steps:
+    if different.keys() <= DURATION and asked > steps:
         hint = "--extend lets it go on longer"
-    elif different.keys() <= ENDING_ENTRIES and not different.keys() <= DURATION_ENTRIES:
+    elif different.keys() <= ENDING and not different.keys() <= DURATION:
         hint = "--extend lets it end in another schedule"
     listed = [
         f"{name} ({printable(old, limit=24)} there, {printable(new, limit=24)} asked)"

@@ -37,7 +37,7 @@ from .. import data
 from ..checks import check
 from ..data import Alphabet, Corpus, Encoding, Reading
 from ..data.encoding import byte_symbols
-from ..data.registry import folder_of
+from ..data.registry import check_outside
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
 from ..models import Config, LanguageModel, build_from_config, config_from_dict, config_to_dict
@@ -46,14 +46,20 @@ from ..progress import say
 from . import hashes
 from .checkpoint import Checkpoints, first_not_finite, pack, unpack
 from .loggers import Loggers
-from .recipe import BOOKKEEPING, DURATION, ENDING, Recipe
+from .recipe import Recipe
 
 FORMAT = 1
 LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_with.run"})
 """Entries of a config, flattened, that only name things: two runs that differ in them are the same experiment."""
-DURATION_ENTRIES = frozenset(f"recipe.{name}" for name in DURATION)
-ENDING_ENTRIES = frozenset(f"recipe.{name}" for name in ENDING)
-BOOKKEEPING_ENTRIES = frozenset(f"recipe.{name}" for name in BOOKKEEPING)
+BOOKKEEPING = {
+    f"recipe.{name}" for name in ("checkpoint_minutes", "checkpoint_steps", "log_steps", "eval_at_steps")
+}
+"""Those that only say when something is written down. They may change between two parts of one run."""
+DURATION = {"recipe.epochs", "recipe.max_steps"}
+"""Those that only say where to stop."""
+ENDING = DURATION | {f"recipe.{name}" for name in ("schedule", "cooldown", "cooldown_epochs", "lr_floor")}
+"""With these, those that only say how the learning rate falls at the end. They may change (--extend) where no step that
+is done would have had another rate: see schedule.py."""
 TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb"}
 """Fields of a line that are different each time a run is made."""
 MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
@@ -112,8 +118,6 @@ class RunFolder:
         self.quiet = quiet
         self.checkpoints = Checkpoints(self.path / "last")
         self.best_file = self.path / "best.safetensors"
-        self.done_file = self.path / "DONE"
-        self.hashes = hashes.Hashes(self.path)
         self._lines: dict[str, Lines] = {}
         self._log: IO[str] | None = None
         self._loggers: Loggers | None = None
@@ -145,7 +149,7 @@ class RunFolder:
         lock.flush()
         for place in (self.path, self.path / "kernel", self.checkpoints.folder):
             remove_leftovers(place)
-        self.hashes.open()
+        self.hashes = hashes.Hashes(self.path)
         log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
         self._log = self._hold(log)
 
@@ -189,7 +193,7 @@ class RunFolder:
         """Cut the metrics back to ``sizes``, as :meth:`sync_metrics` gave them, or to nothing."""
         entries = {name: (sizes or {}).get(name, (0, None)) for name in hashes.GROWING}
         self._lines = {name: Lines(self.path / name, *entry) for name, entry in entries.items()}
-        self.hashes.enter({name: lines.entry for name, lines in self._lines.items()})
+        self.hashes.enter({name: [lines.entry] for name, lines in self._lines.items()})
         for lines in self._lines.values():
             self._hold(lines.open())
 
@@ -208,7 +212,7 @@ class RunFolder:
     def sync_metrics(self) -> dict[str, hashes.Entry]:
         """How much of the metrics is on the disk for certain."""
         sizes = {name: lines.sync() for name, lines in self._lines.items()}
-        self.hashes.enter(sizes)
+        self.hashes.enter({name: [entry] for name, entry in sizes.items()})
         return sizes
 
     def keep_best(self, model: LanguageModel, recipe: Recipe, epoch: int, step: int, bits: float) -> None:
@@ -238,16 +242,6 @@ def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None
     check_writable(out, "choose another --out")
     if corpus is not None:
         check_outside(Path(out), corpus, "an --out")
-
-
-def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
-    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
-    text = folder_of(corpus, path)
-    if text is not None:
-        raise UserError(
-            f"{path} lies in the corpus {text} and would become part of its text; "
-            f"choose {option} outside of it"
-        )
 
 
 # -- reading -----------------------------------------------------------------------------------------------
@@ -446,7 +440,8 @@ class Run:
     def load_model(
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
-        """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode."""
+        """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode, and it knows
+        its tokenizer."""
         check(which in ("best", "last"), f"which weights? {which!r} is neither best nor last")
         if which == "best":
             weights, _ = self.best_weights()
@@ -457,7 +452,9 @@ class Run:
             if checkpoint.warnings:  # the one before it would be another number
                 raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
-        return self._model(weights, f"the {which} weights in {self.folder}").to(device)
+        model = self._model(weights, f"the {which} weights in {self.folder}").to(device)
+        model.tokenizer, model.window = self.encoding, self.recipe.length
+        return model
 
     def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
         """(epoch, model) for every epoch whose coupling kernel was kept, oldest first.
@@ -544,12 +541,12 @@ def differences(before: dict[str, Any], asked: dict[str, Any]) -> dict[str, tupl
     """
     kept = before["recipe"]
     recipe = {name: kept[name] if value == "auto" else value for name, value in asked["recipe"].items()}
-    return differing_entries(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING_ENTRIES)
+    return differing_entries(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING)
 
 
 def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two configs differ in nothing but the seed (and in what does not touch epoch 1)."""
-    return not differing_entries(a, b, LABELS | BOOKKEEPING_ENTRIES | DURATION_ENTRIES | {"recipe.seed"})
+    return not differing_entries(a, b, LABELS | BOOKKEEPING | DURATION | {"recipe.seed"})
 
 
 def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str, float]:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..errors import reason
 from ..models import LanguageModel
 from ..nn.probe import record
 from ..ops import DropoutKey
@@ -218,8 +220,8 @@ class Stepper:
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            self.on_fallback(f"engine    {self.engine} does not work here ({reason}); using eager")
+            what = f"{type(error).__name__}: {reason(error)}"
+            self.on_fallback(f"engine    {self.engine} does not work here ({what}); using eager")
             self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
             self._graphs, self._many = [], None
         finally:
@@ -255,28 +257,24 @@ class Stepper:
 
     def _capture(self, batch: int, stream: torch.cuda.Stream) -> None:
         """The step as one graph; with many GPUs as two, and the exchange of gradients between them."""
-        parts: list[Callable[[], Any]]
-        if self.world.size == 1:
-            parts = [lambda: self._eager(batch, self._loss)]  # alone, there is nothing to exchange
-            mode = "global"
-        else:
-            parts = [lambda: self._gradients(batch, self._loss), self._update]
-            mode = "thread_local"  # NCCL's watchdog may touch the device meanwhile
-        graphs: list[torch.cuda.CUDAGraph] = []
-        pool = None
-        for part in parts:
+        alone, pool = self.world.size == 1, None
+        mode = "global" if alone else "thread_local"  # NCCL's watchdog may touch the device meanwhile
+
+        def capture(work: Callable[[], None], times: int = 1) -> torch.cuda.CUDAGraph:
+            nonlocal pool
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode=mode):
-                part()
+                for _ in range(times):
+                    work()
             pool = graph.pool()
-            graphs.append(graph)
-        self._graphs = graphs
-        if self.world.size == 1:
-            many = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(many, pool=pool, stream=stream, capture_error_mode=mode):
-                for _ in range(MANY):
-                    self._eager(batch, self._loss)
-            self._many = many
+            return graph
+
+        if alone:  # there is nothing to exchange
+            step = partial(self._eager, batch, self._loss)
+            self._graphs, self._many = [capture(step)], capture(step, MANY)
+        else:
+            gradients = partial(self._gradients, batch, self._loss)
+            self._graphs = [capture(gradients), capture(self._update)]
 
     def _set_rates(self, steps: range) -> None:
         """Fill the ring with the learning rates of the next steps."""

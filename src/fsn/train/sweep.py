@@ -26,15 +26,16 @@ import yaml
 
 from .. import data
 from ..checks import check
-from ..errors import UserError
+from ..errors import UserError, needs, reason
 from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
 from .loop import StopRequest
 from .recipe import Recipe, with_numbers
 from .resume import find_source
-from .run import DURATION_ENTRIES, differences, load_run, read_config
+from .run import DURATION, differences, load_run, read_config
 
 OTHER = "other settings"
+COLUMNS = ("run", "state", "epochs", "step", "best bits")
 MOST_RUNS = 10_000
 _READING = tuple(f.name for f in dataclasses.fields(data.Reading))
 _OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
@@ -98,7 +99,7 @@ class Job:
             different = differences(there, asked).keys()
             if different and self.recipe.schedule != "constant":
                 return False  # a run that went on longer had other learning rates
-            return different <= DURATION_ENTRIES and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
+            return different <= DURATION and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
         except UserError:
             return False
 
@@ -185,7 +186,7 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
 
 
 def table(jobs: list[Job], notes: Mapping[str, str] | None = None) -> list[tuple[str, str, str, str, str]]:
-    """A row for each run: name, state, epoch, step, best bits. ``notes`` replace states."""
+    """A row of :data:`COLUMNS` for each run. ``notes`` replace states."""
     rows = []
     for job in jobs:
         state = job.state()
@@ -348,17 +349,12 @@ def submit(
     say: Callable[[str], None],
 ) -> dict[str, str]:
     """Hand the unfinished ``jobs`` to submitit, one job each; ``cluster`` is ``slurm`` or ``local``."""
-    try:
-        import submitit
-    except ImportError:
-        raise UserError(
-            "this executor needs submitit, which is not installed: pip install submitit"
-        ) from None
+    submitit = needs("submitit", "this executor needs submitit, which is not installed: pip install submitit")
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
         executor.update_parameters(name="fsn", **parameters)
     except (RuntimeError, TypeError, NameError, ValueError) as error:
-        raise UserError(f"submitit cannot use {cluster}: {str(error).splitlines()[0]}") from None
+        raise UserError(f"submitit cannot use {cluster}: {reason(error)}") from None
     waiting = [job for job in jobs if job.state() != "finished"]
     handles = []
     for job in waiting:

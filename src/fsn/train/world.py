@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..checks import check
-from ..errors import UserError
+from ..errors import UserError, reason
 from ..models import Config, fused_stack
 from .recipe import Engine, Precision, Recipe
 
@@ -55,7 +55,7 @@ class World:
         except RuntimeError as error:
             raise UserError(
                 "another process of this run has ended or cannot be reached; look at what it said, and run the same "
-                f"command again: it goes on from its last checkpoint ({(str(error).splitlines() or [''])[0][:100]})"
+                f"command again: it goes on from its last checkpoint ({reason(error, 100)})"
             ) from None
 
     def add(self, tensor: Tensor) -> Tensor:
@@ -139,9 +139,8 @@ def open_world(device: str = "auto") -> Iterator[World]:
         try:
             dist.init_process_group(backend, timeout=datetime.timedelta(minutes=30))
         except (ValueError, RuntimeError) as error:
-            reason = str(error).splitlines()[0][:200]
             raise UserError(
-                f"the processes do not find each other ({reason}); start them with torchrun"
+                f"the processes do not find each other ({reason(error)}); start them with torchrun"
             ) from None
     try:
         yield World(rank, size, chosen)

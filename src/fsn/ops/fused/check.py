@@ -9,13 +9,15 @@ the check.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...versions import installed
 
@@ -30,9 +32,13 @@ LIMIT = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 FACTOR = 3.0
 """Beyond the limit, so many times the error that the reference has in the same precision."""
 
+HEADS = 2
+"""Heads of a layer that is checked."""
+
 Errors = dict[str, tuple[float, float]]
 """By name: of the kernels, and of the reference in the same precision."""
 Tensors = dict[str, Tensor]
+M = TypeVar("M", bound=nn.Module)
 
 _verdicts: dict[tuple[Hashable, bool], bool] = {}
 """By what was checked, and whether its gradients were."""
@@ -51,11 +57,11 @@ def agrees(
     device: torch.device,
     dtype: torch.dtype,
     length: int,
-    disagreement: Callable[[torch.device, torch.dtype, int, bool], str | None],
+    disagreement: Callable[[torch.device, torch.dtype, int], str | None],
 ) -> bool:
     """Whether kernels and reference agree; asked once for each case, about gradients only if they are enabled.
 
-    ``disagreement`` (device, dtype, length, with gradients) says in words what is wrong, or None.
+    ``disagreement`` (device, dtype, length) says in words what is wrong, or None.
     """
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
@@ -74,7 +80,7 @@ def agrees(
         return False
     try:
         with _apart(), torch.set_grad_enabled(backward):
-            reason = disagreement(device, dtype, length, backward)
+            reason = disagreement(device, dtype, length)
     except Exception as error:
         first = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {first[0] if first else 'no more is known'}"
@@ -102,6 +108,32 @@ def _apart() -> Iterator[None]:
             torch.set_float32_matmul_precision(precision)
 
 
+def errors(
+    module: M, compute: Callable[[M, str], Tensor], arriving: Tensor, dtype: torch.dtype, value: str
+) -> Errors:
+    """Errors of what ``compute(module, way)`` gives, the way being ``fused`` or ``reference``, and, if gradients are
+    enabled, of the parameters' gradients where ``arriving`` is that of the value: see :func:`compare`."""
+    kind = arriving.device.type
+
+    def results(module: M, way: str, rounded: bool) -> Tensors:
+        with torch.autocast(kind, torch.bfloat16, enabled=rounded):
+            result = compute(module, way)
+        found = {value: result.detach()}
+        if result.requires_grad:
+            used = {name: p for name, p in module.named_parameters() if p.requires_grad}
+            grads = torch.autograd.grad(
+                result, list(used.values()), arriving.to(result.dtype), allow_unused=True
+            )
+            found |= {name: g for name, g in zip(used, grads, strict=True) if g is not None}
+        return found
+
+    rounded = dtype == torch.bfloat16
+    with torch.autocast(kind, enabled=False):  # whatever the caller's is: backward passes run outside of any
+        mine, plain = (results(module, way, rounded) for way in ("fused", "reference"))
+        exact = results(copy.deepcopy(module).double(), "reference", False)
+    return compare(exact, mine, plain, value)
+
+
 def compare(exact: Tensors, mine: Tensors, plain: Tensors, value: str) -> Errors:
     """Errors against float64 by name: of the value of that name, and of all else, its gradients, one by one and as one.
 
@@ -110,7 +142,7 @@ def compare(exact: Tensors, mine: Tensors, plain: Tensors, value: str) -> Errors
     of the whole gradient's.
     """
     names = [name for name in exact if name != value]
-    groups = {name: [name] for name, x in exact.items() if name == value or x.dim()}
+    groups = {name: [name] for name, x in exact.items() if name == value or x.numel() > HEADS}
     if names:
         groups["gradient"] = names
     floor = 1e-3 * _together(exact, names).norm().item() if names else 0.0
