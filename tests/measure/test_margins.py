@@ -207,3 +207,8 @@ def test_blocks_keep_neighbours_together() -> None:
     joined = bootstrap.cluster_bootstrap(bootstrap.in_blocks(alike), bootstrap.in_blocks(mask), 1000)
     assert joined.value == pytest.approx(single.value)
     assert (joined.high - joined.low) / (single.high - single.low) == pytest.approx(8**0.5, rel=0.25)
+
+
+def test_csv_leaves_out_the_digits_that_depend_on_the_order_of_adding() -> None:
+    rows = [{"x": 0.1 + 0.2, "n": 3, "word": None}, {"x": 0.3, "n": 3, "word": "a,b"}]
+    assert Table(("x", "n", "word"), rows, {}).to_csv() == 'x,n,word\n0.3,3,\n0.3,3,"a,b"\n'

@@ -19,7 +19,7 @@ from ..text import printable
 class Table:
     """Named columns and rows of plain values (numbers, strings, ``None`` where nothing was measured).
 
-    ``formats`` gives the printed form of a column, as in ``{"margin": "+.4f"}``; CSV keeps full precision. ``about``
+    ``formats`` gives the printed form of a column, as in ``{"margin": "+.4f"}``; CSV has twelve digits. ``about``
     says what a column holds and in which unit.
     """
 
@@ -93,12 +93,16 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def to_csv(self) -> str:
-        """Comma-separated values at full precision, an empty cell where nothing was measured."""
+        """Comma-separated values, an empty cell where nothing was measured.
+
+        Twelve digits of a number: those behind depend on how many threads added it up.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
         for row in self.rows:
-            writer.writerow(["" if row.get(name) is None else row[name] for name in self.columns])
+            values = (row.get(name) for name in self.columns)
+            writer.writerow([float(f"{x:.12g}") if isinstance(x, float) else x for x in values])
         return text.getvalue()
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
