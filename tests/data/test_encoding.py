@@ -183,6 +183,14 @@ def test_bad_rows_are_one_sentence(tmp_path: Path, lines: str, sentence: str) ->
         load(tmp_path / "rows.jsonl", reading=Reading(text_column="text"))
 
 
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_a_table_is_not_read_as_text(tmp_path: Path, name: str) -> None:
+    """Its brackets and field names would be learned, and nobody would notice."""
+    (tmp_path / name).write_text('{"text": "a"}\n' * 100)
+    with pytest.raises(UserError, match=f"{name} is a table: say with --text-column"):
+        load(tmp_path / name)
+
+
 @pytest.mark.parametrize("kind", ["bin16", "bin32", "npy16", "npy64"])
 def test_token_files_are_mapped(tmp_path: Path, kind: str) -> None:
     dtype: Any = {"bin16": np.uint16, "bin32": np.uint32, "npy16": np.uint16, "npy64": np.int64}[kind]

@@ -64,8 +64,8 @@ def load(
     name goes before a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens;
     ``encoding`` is that of a trained model, in whose tokens the text is wanted.
 
-    A path holds tokens (.bin, .npy, or a folder with train.bin) or documents (.jsonl with a text column, .parquet, or a
-    folder of them), else it is a file byte for byte or the text files of a folder one after the other.
+    A path holds tokens (.bin, .npy, or a folder with train.bin) or documents (.jsonl or .parquet, or a folder of them
+    with a text column), else it is a file byte for byte or the text files of a folder one after the other.
     """
     text, reading = os.fspath(name), reading or Reading()
     path = user_path(text)
@@ -83,7 +83,7 @@ def load(
     if tokens:
         size = reading.vocab_size if encoding is None else len(encoding)
         corpus = load_tokens(path, text, reading.token_dtype, size, subwords)
-    elif not named and (reading.text_column is not None or path.suffix.lower() == ".parquet"):
+    elif not named and (reading.text_column is not None or path.suffix.lower() in TABLES):
         corpus = load_documents(path, text, reading.text_column, subwords)
     elif named:
         _, get, symbols = CORPORA[text]

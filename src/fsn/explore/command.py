@@ -11,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from ..errors import UserError
+from ..errors import UserError, needs
 
 HOST = "127.0.0.1"
 OTHER = "transformer-1m"
@@ -40,14 +40,12 @@ def explore(
         port: Where the page is served; 0 takes a free port.
         browser: Open the page in your browser.
     """
-    try:
-        import uvicorn
-
-        from .server import make_app
-    except ImportError as error:
-        raise UserError(f"this needs FastAPI and uvicorn ({error}): pip install 'fsn[explore]'") from None
+    missing = "this needs FastAPI and uvicorn: pip install 'fsn[explore]'"
+    needs("fastapi", missing)
+    uvicorn = needs("uvicorn", missing)
     from ..pretrained import load
     from .explorer import Explorer, meaning
+    from .server import make_app
 
     listening = listen(port)
     try:

@@ -11,7 +11,7 @@ import tyro
 
 from ..errors import UserError
 from ..io import check_writable, write_text_atomic, writing
-from ..progress import say
+from ..progress import print_table, say
 from ..text import printable
 from ..train.commands import RunPath
 
@@ -168,22 +168,19 @@ def train(bench: Bench, needs: Sequence[Need], runs: Path) -> int:
 
 def show_list(bench: Bench) -> None:
     """Every item with the state of its runs."""
-    from rich.console import Console
-    from rich.table import Table
-
     from .sections import CLAIMS, ITEMS, needs_of
 
-    view = Table("item", "what it is", "in the paper", "runs")
+    rows = []
     for item in ITEMS:
         standing = bench.standing(item.needs)
         runs = "needs none" if not item.needs else f"{len(standing.there)} of {standing.total}"
         if standing.begun:
             runs += f", {len(standing.begun)} begun"
-        view.add_row(item.name, item.title, item.where, runs)
+        rows.append((item.name, item.title, item.where, runs))
     standing = bench.standing(needs_of("claims"))
     there = f"{len(standing.there)} of {standing.total}"
-    view.add_row("claims", f"{len(CLAIMS)} sentences and their verdicts", "throughout", there)
-    Console().print(view)
+    rows.append(("claims", f"{len(CLAIMS)} sentences and their verdicts", "throughout", there))
+    print_table(("item", "what it is", "in the paper", "runs"), rows)
     used = len(bench.found)
     print(
         f"{used} run{'s' if used != 1 else ''} found on the paper's texts. `fsn reproduce ITEM` shows one "
