@@ -1,11 +1,13 @@
 """Draws the pictures of docs/pictures: ``python docs/site/pictures.py``.
 
 Plain SVG without a background, in colours that show on white and on black. Curves and angles are computed from the
-formulas beside them; ``copy-depth`` shows the losses kept in ``results/``.
+formulas beside them; ``copy-depth`` shows the losses kept in ``results/``, ``distance`` what
+``benchmarks/results/reach-cpu.json`` holds.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from html import escape
@@ -14,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fsn.measure.copy_depth import Battery, depth_losses
+from fsn.ops import rotary_rates
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 RESULTS = FOLDER.parents[1] / "results"
@@ -337,6 +340,44 @@ def copy_depth() -> str:
     return svg(710, 360, "Bits per character by copy depth, no dropout in any model", parts)
 
 
+def distance() -> str:
+    """Why oscillators read on: their score at equal phases by distance, and who looks where it never learned to."""
+    x0, x1, y0, k = 50.0, 330.0, 250.0, 176
+    rates = rotary_rates(k).numpy()
+    back = 2.0 ** (np.arange(161) / 16)  # 1 to 1,024
+    scores = [float(np.cos(d * rates).sum()) / math.sqrt(k) for d in back]
+
+    def place(d: float) -> float:
+        return x0 + (x1 - x0) * math.log2(d) / 10
+
+    path = "M" + "L".join(f"{n(place(d))} {n(y0 - 14 * s)}" for d, s in zip(back, scores, strict=True))
+    parts = [text((x0 + x1) / 2, 22, "score of equal phases (k = 176)", "m b")]
+    for tick in (0, 5, 10):
+        parts += [line(x0, y0 - 14 * tick, x1, y0 - 14 * tick, GREY, 0.5 if tick else 1)]
+        parts += [text(x0 - 8, y0 - 14 * tick + 5, str(tick), "e")]
+    parts += [text(place(d), y0 + 20, f"{d:,}", "m") for d in (1, 4, 16, 64, 256, 1024)]
+    parts += [text((x0 + x1) / 2, y0 + 44, "distance", "m")]
+    parts += [line(place(256), 60, place(256), y0, GREY, 1, ' stroke-dasharray="4 4"')]
+    parts += [text(place(256) - 6, 74, "trained up to here", "e s")]
+    parts.append(f'<path d="{path}" fill="none" stroke="{BLUE}" stroke-width="2.5"/>')
+    found = json.loads((RESULTS.parent / "benchmarks" / "results" / "reach-cpu.json").read_text("utf-8"))
+    far = {row["run"]: row["far"] for row in found["rows"] if row["way"] == "as it is"}
+    x0, x1 = 400.0, 784.0
+    parts.append(text((x0 + x1) / 2, 22, "attention beyond 256, windows of 1,024", "m b"))
+    for tick in (0.0, 0.5, 1.0):
+        parts += [line(x0, y0 - 175 * tick, x1, y0 - 175 * tick, GREY, 0.5 if tick else 1)]
+        parts += [text(x0 - 8, y0 - 175 * tick + 5, f"{tick:.0%}", "e")]
+    for i, (name, (run, colour)) in enumerate(RUNS.items()):
+        middle = x0 + (x1 - x0) * (i + 0.5) / len(RUNS)
+        for j, share in enumerate(far[run]):
+            parts.append(bar(middle + 15 * (j - 1.5), y0, 175 * share, colour, 13))
+        shown = name.replace("transformer with ", "").replace(" attention", "")
+        parts.append(text(middle, y0 + 20, shown, "m", colour))
+    parts.append(text((x0 + x1) / 2, y0 + 44, "layers 1 to 4", "m"))
+    title = "The FSN's score falls with distance, so it hardly looks where it never learned to; transformers do"
+    return svg(800, 306, title, parts)
+
+
 def icon() -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
@@ -355,6 +396,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "harmonics": harmonics,
     "frustration": frustration,
     "copy-depth": copy_depth,
+    "distance": distance,
     "icon": icon,
 }
 

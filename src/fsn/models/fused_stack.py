@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from .fsn import FSN, FSNLayer
 
 
-EVERY_VALUE = {"layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start"}
-EVERY_VALUE |= {"dropout", "dropout_hidden", "dropout_attention", "dropout_update"}
-EVERY_VALUE |= {"harmonics", "present", "delay", "phases", "noise", "noise_on", "learned", "shared"}
-EVERY_VALUE |= {"score_successor"}
+EVERY_VALUE = {
+    *("layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start"),
+    *("dropout", "dropout_hidden", "dropout_attention", "dropout_update"),
+    *("harmonics", "present", "delay", "phases", "noise", "noise_on", "learned", "shared", "score_successor"),
+}
 """Fields of a config and of its coupling law whose every value the kernels compute."""
 SOME_VALUES: dict[str, Collection[Any]] = {
     "vocab_size": range(fused.WIDEST + 1),
