@@ -80,7 +80,7 @@ class LanguageModel(nn.Module):
         return self.compute_loss(tokens, masked, context)
 
     def new_cache(self, lean: bool = False) -> Cache:
-        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 8k."""
+        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 9k."""
         return Cache(self.config.layers, lean)
 
     def extend(self, tokens: Tensor, cache: Cache, padding: Tensor | None = None) -> Tensor:
