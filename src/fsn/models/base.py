@@ -169,7 +169,7 @@ class LanguageModel(nn.Module):
                 raise UserError(f"{name} are empty (shape {tuple(value.shape)}); pass at least one position")
             if value.device.type == "cpu" and not torch.compiler.is_compiling():
                 real = value if value is tokens else value.masked_fill(value == IGNORED, 0)
-                low, high = int(real.min()), int(real.max())
+                low, high = (int(end) for end in real.aminmax())
                 if low < 0 or high >= self.config.vocab_size:
                     bad = low if low < 0 else high
                     raise UserError(
