@@ -144,10 +144,10 @@ def test_sequences_can_change_places(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "lean", "kept"), [("fsn", False, 8 * 11), ("fsn", True, 2 * 11), ("transformer", True, 2 * 12)]
+    ("family", "lean", "kept"), [("fsn", False, 9 * 11), ("fsn", True, 2 * 11), ("transformer", True, 2 * 12)]
 )
 def test_numbers_a_position_takes(family: str, lean: bool, kept: int) -> None:
-    """Eight for each phase: key 2, powers 6; two where they are made again: the gated phasor."""
+    """Nine for each phase: itself, key 2, fields 6; two where they are made again: the gated phasor."""
     model = small(family)
     cache = model.new_cache(lean)
     for symbol in words().split(1, dim=1):

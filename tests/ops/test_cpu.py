@@ -154,5 +154,5 @@ def test_a_law_with_a_field_that_is_not_computed_here_is_the_references(
     monkeypatch.setattr(cpu, "attention_half", lambda *_: called.append(1) or torch.zeros(1, 4, 8))
     model(tokens)
     monkeypatch.setattr(cpu, "FIELDS", cpu.FIELDS - {"delay"})
-    model(tokens)
+    fsn.build("fsn-1m", 20, k=8, layers=1)(tokens)
     assert called == [1]

@@ -80,7 +80,7 @@ class LanguageModel(nn.Module):
         return self.compute_loss(tokens, masked, context)
 
     def new_cache(self, lean: bool = False) -> Cache:
-        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 8k."""
+        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 9k."""
         return Cache(self.config.layers, lean)
 
     def extend(self, tokens: Tensor, cache: Cache, padding: Tensor | None = None) -> Tensor:
@@ -169,7 +169,7 @@ class LanguageModel(nn.Module):
                 raise UserError(f"{name} are empty (shape {tuple(value.shape)}); pass at least one position")
             if value.device.type == "cpu" and not torch.compiler.is_compiling():
                 real = value if value is tokens else value.masked_fill(value == IGNORED, 0)
-                low, high = int(real.min()), int(real.max())
+                low, high = (int(end) for end in real.aminmax())
                 if low < 0 or high >= self.config.vocab_size:
                     bad = low if low < 0 else high
                     raise UserError(

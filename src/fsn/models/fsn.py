@@ -34,6 +34,7 @@ from ..nn import (
     SwiGLU,
     TorusSwiGLU,
     Unbounded,
+    decode,
 )
 from . import fused_stack
 from .base import SITES_PER_LAYER, LanguageModel
@@ -83,6 +84,8 @@ class FSNLayer(nn.Module):
         tau: Tensor,
         context: Context = PLAIN,
     ) -> tuple[Tensor, Tensor | None]:
+        if context.reads_on and register is None and self.coupling.computed:
+            return self._read_on(theta, gates, tau, context), None
         probe, dropout_key = context.probe, context.dropout_key
         raw = probe("update.raw", self.coupling(theta, gates, tau, context))
         raw = ops.dropout(raw, self.dropout_update, dropout_key, self.site + 1)
@@ -99,6 +102,14 @@ class FSNLayer(nn.Module):
         if self.wrapped:
             theta = ops.wrap(theta)
         return probe("state", theta), register
+
+    def _read_on(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context) -> Tensor:
+        """The same where nothing is looked at or dropped: positions that follow a cache."""
+        coupling = self.coupling
+        raw = decode.coupling(theta, gates, tau, coupling.kernel, coupling.rates, context)
+        theta = decode.moved(theta, raw, self.attention_bound)
+        theta = decode.moved(theta, self.feedforward(theta), self.feedforward_bound)
+        return ops.wrap(theta) if self.wrapped else theta
 
 
 class FSN(LanguageModel):
@@ -130,6 +141,8 @@ class FSN(LanguageModel):
         tokens (B, T) -> (B, T, k)
         """
         theta = context.probe("phases", self.embedding(tokens))
+        if context.cache is not None:
+            context.reads_on = decode.applies(theta, context)
         size = self.config.register_size
         register = theta.new_zeros(*theta.shape[:2], size) if size else None
         for i, layer in enumerate(self.layers):

@@ -104,6 +104,7 @@ class FrustratedCoupling(nn.Module):
         super().__init__()
         self.kernel = CouplingKernel(k, law)
         self.round_scores, self.dropout, self.site = round_scores, dropout, site
+        self.computed = ops.cpu.computes(law)
         self.register_buffer("rates", ops.rotary_rates(k), persistent=False)
 
     def restore_buffers(self) -> None:
@@ -112,17 +113,18 @@ class FrustratedCoupling(nn.Module):
 
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers."""
+        if context.reads_on and self.computed:
+            return decode.coupling(theta, gates, tau, self.kernel, self.rates, context)
         probe, past, first = context.probe, context.past, context.first
-        kernel, law = self.kernel, self.kernel.law
+        kernel = self.kernel
+        law = kernel.law
         drops = self.dropout > 0 and context.dropout_key is not None
-        plain = ops.cpu.computes(law) and not (drops or probe.active)
+        plain = self.computed and not (drops or probe.active)
         if plain and past is None and context.masked is None and ops.cpu.applies(theta):
             return ops.cpu.attention_half(
                 theta, gates.weight, gates.bias, self.rates, tau, kernel.w0, kernel.w1, law.harmonics, law.frame,
                 kernel.score, gates.positive_value,
             )  # fmt: skip
-        if plain and past is not None and first and decode.applies(theta):
-            return decode.coupling(theta, gates, tau, kernel, self.rates, context)
         gate_q, gate_k, gate_v = gates(ops.phase_features(theta), probe)
         query = ops.rotary_features(theta, gate_q, self.rates, first)
         keys, field = ops.rotary_features(theta, gate_k, self.rates, first), None

@@ -8,6 +8,7 @@ least that lets every block depend on it, and it is the same for all blocks.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
@@ -45,11 +46,11 @@ class SwiGLU(nn.Module):
     def forward(
         self, x: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
     ) -> Tensor:
-        gate, up = (x @ self.gate_up.mT).to(x.dtype).chunk(2, dim=-1)
+        gate, up = F.linear(x, self.gate_up).to(x.dtype).chunk(2, dim=-1)
         if self.register_in is not None and register is not None:
             gate = gate + (register @ self.register_in.mT).to(x.dtype)
         hidden = ops.dropout(ops.swiglu(gate, up, self.bias), self.dropout, dropout_key, self.site)
-        return (hidden @ self.down.mT).to(x.dtype)
+        return F.linear(hidden, self.down).to(x.dtype)
 
 
 class TorusSwiGLU(SwiGLU):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from .. import ops
 
 if TYPE_CHECKING:
     from .decode import Constants
@@ -18,10 +21,10 @@ class Rows:
         self.buffer: Tensor | None = None
         self.length = 0
 
-    def write(self, first: int, rows: Tensor) -> Tensor:
-        """Put ``rows`` at the positions from ``first`` on, over what is there; the whole sequence up to their end.
+    def write(self, first: int, rows: Tensor, since: int = 0) -> Tensor:
+        """Put ``rows`` at the positions from ``first`` on, over what is there; all from ``since`` to their end.
 
-        rows (B, n, ...) -> (B, first + n, ...)
+        rows (B, n, ...) -> (B, first + n − since, ...)
         """
         if first > self.length:
             raise ValueError(f"rows from {first} on would leave a gap behind {self.length}")
@@ -35,18 +38,18 @@ class Rows:
             buffer = wider
         buffer[:, first:last] = rows
         self.buffer, self.length = buffer, last
-        return buffer[:, :last]
+        return buffer[:, since:last]
 
 
 class Past:
     """A layer's memory: sequences by name, and tensors that follow from its weights alone."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Rows] = {}
+        self.rows: defaultdict[str, Rows] = defaultdict(Rows)
         self.constants: Constants | None = None
 
     def __getitem__(self, name: str) -> Rows:
-        return self.rows.setdefault(name, Rows())
+        return self.rows[name]
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order; one may be taken twice."""
@@ -67,7 +70,8 @@ class Cache:
         self.lean = lean
         self.layers = [Past() for _ in range(layers)]
         self.rotation: Tensor | None = None
-        self.gates: Tensor | None = None
+        self.now: tuple[Any, ...] | None = None  # first and last of the new positions, and how far they turn
+        self.gates: tuple[Tensor, Tensor] | None = None
         self.prototypes: Tensor | None = None
         self.length = 0
         self.batch: int | None = None
@@ -80,13 +84,21 @@ class Cache:
         ]
         return sum(self.length * buffer[:, :1].numel() * (1 + buffer.is_complex()) for buffer in buffers)
 
-    def turns(self, rates: Tensor, dtype: torch.dtype, last: int) -> Tensor:
-        """e^{iωt} of all positions before ``last``: complex (last, k), kept for all layers."""
-        if self.rotation is None or len(self.rotation) < last:
-            positions = torch.arange(2 * last, device=rates.device, dtype=rates.dtype)
-            angle = (positions[:, None] * rates).to(dtype)
-            self.rotation = torch.complex(angle.cos(), angle.sin())
-        return self.rotation[:last]
+    def turns(self, rates: Tensor, dtype: torch.dtype, first: int, last: int) -> Tensor:
+        """e^{iωt} of the positions from ``first`` to before ``last``: complex (last − first, k), for all layers."""
+        if self.now is None or self.now[:2] != (first, last):
+            if self.rotation is None or len(self.rotation) < last:
+                positions = torch.arange(2 * last, device=rates.device, dtype=rates.dtype)
+                angle = (positions[:, None] * rates).to(dtype)
+                self.rotation = torch.complex(angle.cos(), angle.sin())
+            self.now = first, last, self.rotation[first:last]
+        return self.now[2]
+
+    def cosines(self, rates: Tensor, dtype: torch.dtype, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """:func:`fsn.ops.rotary_turns`, made once for all layers."""
+        if self.now is None or self.now[:2] != (first, last):
+            self.now = first, last, *ops.rotary_turns(rates, dtype, first, last)
+        return self.now[2], self.now[3]
 
     def cut(self, length: int) -> None:
         """Forget the positions from ``length`` on: what comes next is written over them."""
@@ -107,7 +119,7 @@ class Cache:
     def grow(self, tokens: Tensor, padding: Tensor | None) -> None:
         """Note what is known of new positions: tokens (B, n), and which of them are padding, (B, n)."""
         if self.length == 0:  # a cache belongs to the weights that fill it
-            self.gates = self.prototypes = None
+            self.gates = self.prototypes = self.rotation = self.now = None
             for past in self.layers:
                 past.constants = None
         if padding is not None or self.padding is not None:

@@ -36,7 +36,7 @@ class CoherenceReadout(nn.Module):
             found = ops.coherences(theta, self.prototypes, self.round_output)
         else:  # the prototypes' features are the same for every symbol
             if cache.prototypes is None:
-                cache.prototypes = ops.phase_features(self.prototypes).mT
+                cache.prototypes = ops.phase_features(self.prototypes).mT.contiguous()
             found = ops.product(ops.phase_features(theta), cache.prototypes, self.round_output).to(
                 theta.dtype
             )

@@ -92,9 +92,11 @@ class CausalSelfAttention(nn.Module):
         """
         first, past, padding = context.first, context.past, context.padding
         batch, length, width = x.shape
-        qkv = (x @ self.qkv.mT).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        qkv = F.linear(x, self.qkv).view(batch, length, 3, self.heads, width // self.heads)
+        qkv = qkv.permute(2, 0, 3, 1, 4)
+        both, v = qkv[:2], qkv[2]
         if self.shift is not None:
+            q, k = both
             both = torch.cat((k, v), dim=-1)
             if padding is not None:
                 both = both.masked_fill(padding[:, None, first:, None], 0.0)
@@ -106,7 +108,16 @@ class CausalSelfAttention(nn.Module):
                 before = before.masked_fill(begins[:, None, :, None], 0.0)
             k_before, v_before = before.chunk(2, dim=-1)
             k, v = self.shift(k, v, k_before, v_before)
-        return ops.rotate_half(q, self.rates, first), ops.rotate_half(k, self.rates, first), v
+            both = torch.stack((q, k))
+        q, k = ops.turn_half(both, *self._turns(x, context))
+        return q, k, v
+
+    def _turns(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """cos ωt and sin ωt of the new positions, two (T, d/2): where there is a cache, made once for all layers."""
+        first, last = context.first, context.first + x.shape[1]
+        if context.cache is None:
+            return ops.rotary_turns(self.rates, x.dtype, first, last)
+        return context.cache.cosines(self.rates, x.dtype, first, last)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         probe, past, first = context.probe, context.past, context.first
@@ -120,11 +131,13 @@ class CausalSelfAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             mixed = self._mix(q, k, v, x.dtype, context)
-        return (mixed.transpose(1, 2).reshape(x.shape) @ self.out.mT).to(x.dtype)
+        return F.linear(mixed.transpose(1, 2).reshape(x.shape), self.out).to(x.dtype)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, dtype: torch.dtype, context: Context) -> Tensor:
         """The plain formula: q (B, H, T, d/H), k and v (B, H, U, d/H) -> (B, H, T, d/H), softmax in ``dtype``"""
-        scores = (q @ k.mT).to(dtype) * q.shape[-1] ** -0.5
+        # keys first, which is faster for a single query
+        raw = (k @ q.mT).mT if q.shape[2] == 1 else q @ k.mT
+        scores = raw.to(dtype) * q.shape[-1] ** -0.5
         masked = None if context.masked is None else context.masked[:, None]
         attention = ops.causal_softmax(scores, context.first, masked)
         attention = context.probe("attention", attention.squeeze(1)).view_as(scores)

@@ -34,7 +34,9 @@ from .scores import (
     normalise_gate,
     rotary_features,
     rotary_rates,
+    rotary_turns,
     rotate_half,
+    turn_half,
 )
 from .synchronize import synchronize
 
@@ -65,10 +67,12 @@ __all__ = [
     "product",
     "rotary_features",
     "rotary_rates",
+    "rotary_turns",
     "rotate_half",
     "successor_advance",
     "swiglu",
     "synchronize",
+    "turn_half",
     "winding_modes",
     "wrap",
 ]

@@ -391,12 +391,6 @@ def norm_matched_tanh(x: Tensor, alpha: Tensor) -> Tensor:
     plain = x.detach() if torch.is_grad_enabled() else x
     squashed = plain.tanh()
     size, other = (torch.linalg.vector_norm(y, dim=-1, keepdim=True) for y in (plain, squashed))
-    if (
-        size.numel() == alpha.numel() == 1 and not torch.is_grad_enabled()
-    ):  # decoding: three numbers, no passes
-        norm = float(size)
-        if least <= norm < math.inf:
-            return x * (abs(float(alpha)) * float(other) / norm)
     low, high = (float(y) for y in size.aminmax())
     if not math.isfinite(high):
         return bound.norm_matched_tanh(x, alpha)

@@ -118,10 +118,17 @@ def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
 
     x: (..., T, d), rates: (d/2,) -> (..., T, d)
     """
-    positions = torch.arange(first, first + x.shape[-2], device=x.device, dtype=rates.dtype)
-    # angles and their cosines are never rounded to bfloat16
-    exact = torch.promote_types(x.dtype, torch.float32)
-    angle = positions[:, None] * rates
-    cos, sin = angle.cos().to(exact), angle.sin().to(exact)
-    a, b = x.to(exact).chunk(2, dim=-1)
+    return turn_half(x, *rotary_turns(rates, x.dtype, first, first + x.shape[-2]))
+
+
+def rotary_turns(rates: Tensor, dtype: torch.dtype, first: int, last: int) -> tuple[Tensor, Tensor]:
+    """cos ωt and sin ωt of the positions from ``first`` to before ``last``: two (last − first, k), never bfloat16"""
+    exact = torch.promote_types(dtype, torch.float32)
+    angle = torch.arange(first, last, device=rates.device, dtype=rates.dtype)[:, None] * rates
+    return angle.cos().to(exact), angle.sin().to(exact)
+
+
+def turn_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x: (..., T, d), cos and sin: (T, d/2) -> (..., T, d)"""
+    a, b = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
