@@ -88,9 +88,7 @@ def clamped_products(query: Tensor, keys: Tensor, rates: Tensor, reach: int) -> 
 
 def turned(x: Tensor, angle: Tensor) -> Tensor:
     """Coordinate pairs (c, c + d/2) of x (..., T, d) turned by angle (T, d/2)."""
-    a, b = x.chunk(2, dim=-1)
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    return ops.turn_half(x, angle.cos().to(x.dtype), angle.sin().to(x.dtype))
 
 
 @contextlib.contextmanager

@@ -374,7 +374,9 @@ def distance() -> str:
         shown = name.replace("transformer with ", "").replace(" attention", "")
         parts.append(text(middle, y0 + 20, shown, "m", colour))
     parts.append(text((x0 + x1) / 2, y0 + 44, "layers 1 to 4", "m"))
-    title = "The FSN's score falls with distance, so it hardly looks where it never learned to; transformers do"
+    title = (
+        "The FSN's score falls with distance, so it hardly looks where it never learned to; transformers do"
+    )
     return svg(800, 306, title, parts)
 
 
