@@ -93,10 +93,8 @@ class CausalSelfAttention(nn.Module):
         first, past, padding = context.first, context.past, context.padding
         batch, length, width = x.shape
         qkv = F.linear(x, self.qkv).view(batch, length, 3, self.heads, width // self.heads)
-        qkv = qkv.permute(2, 0, 3, 1, 4)
-        both, v = qkv[:2], qkv[2]
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         if self.shift is not None:
-            q, k = both
             both = torch.cat((k, v), dim=-1)
             if padding is not None:
                 both = both.masked_fill(padding[:, None, first:, None], 0.0)
@@ -108,9 +106,8 @@ class CausalSelfAttention(nn.Module):
                 before = before.masked_fill(begins[:, None, :, None], 0.0)
             k_before, v_before = before.chunk(2, dim=-1)
             k, v = self.shift(k, v, k_before, v_before)
-            both = torch.stack((q, k))
-        q, k = ops.turn_half(both, *self._turns(x, context))
-        return q, k, v
+        turns = self._turns(x, context)
+        return ops.turn_half(q, *turns), ops.turn_half(k, *turns), v
 
     def _turns(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """cos ωt and sin ωt of the new positions, two (T, d/2): where there is a cache, made once for all layers."""
