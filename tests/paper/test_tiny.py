@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsn.paper.needs import FSN
-from fsn.paper.rows import FAILS, HOLDS, NO_CASE, NOT_RUN
+from fsn.paper.rows import FAILS, HOLDS, NO_CASE, NOT_RUN, data_table
 from fsn.paper.sections import CLAIMS, ITEMS, item_named, needs_of
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
@@ -92,8 +92,8 @@ def test_numbers_come_from_the_runs(tiny: Path) -> None:
         for seed in (0, 1)
     ]
     row = next(r for r in rows_of(tiny, "main") if r["quantity"] == "FSN")
-    assert float(row["ours"]) == pytest.approx(sum(losses) / 2, abs=1e-12)
-    assert float(row["difference"]) == pytest.approx(sum(losses) / 2 - 1.6050, abs=1e-12)
+    assert float(row["ours"]) == pytest.approx(sum(losses) / 2, abs=1e-11)
+    assert float(row["difference"]) == pytest.approx(sum(losses) / 2 - 1.6050, abs=1e-11)
     assert bench.epoch(30) == 3 and FSN.epochs == 30
 
 
@@ -129,8 +129,8 @@ def test_the_page_needs_nothing_else(tiny: Path) -> None:
 def test_a_second_time_is_the_same(tiny: Path) -> None:
     """Nothing is trained twice, and measuring again gives the same numbers."""
     result = item_named("copy-depth").compute(tiny_bench(tiny / "runs", tiny / "cache"))
-    before = {row["quantity"]: row["ours"] for row in rows_of(tiny, "copy-depth")}
-    assert {row.quantity: str(row.ours) for row in result.rows} == before
+    again = data_table(result.rows).to_csv()
+    assert again == (tiny / "reproduction" / "copy-depth.csv").read_text("utf-8")
 
 
 PROBE = """

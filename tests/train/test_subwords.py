@@ -183,7 +183,8 @@ def test_mistakes_are_told_before_work_begins(
     corpus = ["--corpus", str(rows)]
     assert "has no column 'text'; it has body" in fails(*corpus, "--text-column", "text")
     assert "is no tokenizer" in fails(*corpus, "--tokenizer", str(rows))
-    assert "is one text: documents" in fails(*corpus, "--separate-documents")
+    (tmp_path / "text.txt").write_text(documents(1)[0])
+    assert "is one text: documents" in fails("--corpus", str(tmp_path / "text.txt"), "--separate-documents")
     other = Subwords(byte_pairs(vocab_size=290)).encode(documents(1)[0]) + 400
     other.repeat(200).numpy().astype(np.uint16).tofile(tmp_path / "ids.bin")
     tokens = ["--corpus", str(tmp_path / "ids.bin"), "--token-dtype", "uint16"]
