@@ -21,7 +21,7 @@ from fsn.demo.recall import IGNORED
 from fsn.io import atomic_file, write_text_atomic
 from fsn.train.world import World, environment
 
-GENERATORS = 2
+GENERATORS = 3
 """To be raised when a generator gives other splits or rows, so that none are taken from an older one."""
 WARM = 3
 """Steps before a CUDA graph is captured; they train like any other."""
@@ -253,5 +253,5 @@ def run_cell(
         found = train(cell, task, load(task, cell.seed, data), torch.device(device), most, deadline)
     except OutOfTime:
         return None
-    write_text_atomic(out / f"{cell.name}.json", json.dumps(found, indent=1) + "\n")
+    write_text_atomic(out / f"{cell.name}.json", json.dumps(found) + "\n")
     return found
