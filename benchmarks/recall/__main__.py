@@ -28,8 +28,8 @@ from typing import Any
 import torch
 
 from benchmarks.recall import models, report
-from benchmarks.recall.tasks import SMALL, Task, tasks
-from benchmarks.recall.train import Cell, load, run_cell
+from benchmarks.recall.tasks import SMALL, tasks
+from benchmarks.recall.train import Cell, prepare, run_cell, work
 from fsn.errors import UserError
 from fsn.io import check_writable
 from fsn.train.world import choose_device
@@ -205,20 +205,6 @@ def execute(
                 continue
             note(done, cell, ended.result(), i + 1, len(todo))
     return done
-
-
-def prepare(task: str, seed: int, data: Path) -> None:
-    load(tasks()[task], seed, data)
-
-
-def work(
-    cell: Cell, device: str, out: Path, data: Path, steps: int, deadline: float
-) -> dict[str, Any] | None:
-    """What a worker process does: look the task up, train, unless the deadline has passed."""
-    if time.time() > deadline:
-        return None
-    task: Task = tasks()[cell.task]
-    return run_cell(cell, task, device, out, data, steps, deadline)
 
 
 def note(

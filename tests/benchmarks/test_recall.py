@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +204,35 @@ def test_a_grid_is_written_once_and_gone_on_with(
     cells[0].unlink()
     with pytest.raises(AssertionError):
         command.main(tiny)
+
+
+def test_worker_processes_find_what_they_run(tmp_path: Path) -> None:
+    here = Path(command.__file__).parents[2]
+    chosen = [
+        "--tasks",
+        "induction-small",
+        "--models",
+        "transformer",
+        "--layers",
+        "1",
+        "--seeds",
+        "0",
+        "--steps",
+        "8",
+    ]
+    where = [
+        "--device",
+        "cpu",
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+        "--data",
+        str(tmp_path / "data"),
+    ]
+    run = [sys.executable, "-m", "benchmarks.recall", *chosen, *where, "--widths", "8"]
+    subprocess.run(run, cwd=here, check=True, timeout=240)
+    assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2  # both learning rates
 
 
 def test_what_there_was_no_time_for_is_named(tiny: list[str], tmp_path: Path) -> None:
