@@ -235,6 +235,20 @@ def test_worker_processes_find_what_they_run(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2  # both learning rates
 
 
+def test_several_tasks_are_drawn_as_panels(tmp_path: Path) -> None:
+    def row(task: str, split: str, layers: int, *accuracies: float) -> report.Row:
+        return report.Row(task, split, "fsn", layers, 64, 1e-3, accuracies, (8,), 1, 1)
+
+    found = [row("copy-small", "test", 1, 0.9, 1.0), row("copy-small", "duplicate-ngram length 20", 2, 0.1)]
+    assert [one.title(with_width=False) for one in found] == ["copy", "duplicate-ngram 20"]
+    assert (
+        row("mqar-random-small", "distractor", 1, 0.5).title(with_width=True)
+        == "mqar-random, distractor, d 64"
+    )
+    written = report.draw(found, [], tmp_path / "figure")
+    assert all(path.stat().st_size > 0 for path in written)
+
+
 def test_what_there_was_no_time_for_is_named(tiny: list[str], tmp_path: Path) -> None:
     assert command.main([*tiny, "--minutes", "1e-9"]) == 0
     assert not (tmp_path / "out" / "table.md").exists()
