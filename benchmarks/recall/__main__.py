@@ -1,6 +1,7 @@
 """Recall on tests that others wrote: small models, synthetic tasks, one table and one figure.
 
     python -m benchmarks.recall --quick                                # one task, on a CPU (minutes)
+    python -m benchmarks.recall --small --layers 1                     # every task, small, on a CPU (an hour)
     python -m benchmarks.recall --device cuda --workers 12 --minutes 30   # the grid, many runs sharing the GPU
     python -m benchmarks.recall --tasks mqar-64-4-random --models fsn transformer --layers 1
     python -m benchmarks.recall --report-only                          # table and figure of what is finished
@@ -27,8 +28,8 @@ from typing import Any
 import torch
 
 from benchmarks.recall import models, report
-from benchmarks.recall.tasks import Task, tasks
-from benchmarks.recall.train import Cell, load, run_cell
+from benchmarks.recall.tasks import SMALL, tasks
+from benchmarks.recall.train import Cell, prepare, run_cell, work
 from fsn.errors import UserError
 from fsn.io import check_writable
 from fsn.train.world import choose_device
@@ -52,10 +53,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__.split("\n")[0])
-    parser.add_argument(
+    grid = parser.add_mutually_exclusive_group()
+    grid.add_argument(
         "--quick",
         action="store_true",
         help=f"only {QUICK}, width 64: one layer of every model, two of the transformer",
+    )
+    grid.add_argument(
+        "--small",
+        action="store_true",
+        help="every task at a size for one CPU core, width 64, the seven models",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
@@ -91,7 +98,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
     """Every cell at every learning rate, first seed first; :func:`later` decides about the other seeds."""
     known = tasks()
-    chosen = options.tasks or ([QUICK] if options.quick else [name for name in known if name != QUICK])
+    cpu = options.quick or options.small
+    of_grid = [name for name in known if name != QUICK and name.endswith(SMALL) == options.small]
+    chosen = options.tasks or ([QUICK] if options.quick else of_grid)
     for name in chosen:
         if name not in known:
             raise UserError(f"there is no task {name!r}; choose of {', '.join(known)}")
@@ -100,7 +109,8 @@ def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
         if name not in available:
             raise UserError(f"there is no model {name!r}; choose of {', '.join(available)}")
     layers = options.layers or ([1] if options.quick else [1, 2])
-    widths = options.widths or ([64] if options.quick else list(WIDTHS))
+    widths = options.widths or ([64] if cpu else list(WIDTHS))
+    all_models = [name for name in models.names(device) if not options.small or name != models.LAYER]
     cells = [
         Cell(task, model, depth, width, rate, seed)
         for seed in options.seeds
@@ -108,7 +118,7 @@ def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
         for task in chosen
         for width in (widths if task.startswith("mqar") else [max(widths)])
         for rate in (options.rates or known[task].rates)
-        for model in (options.models or models.names(device))
+        for model in (options.models or all_models)
     ]
     if options.quick and not options.layers:  # what attention needs for the same: a second layer
         one_layer = [cell for cell in cells if cell.model == "transformer"]
@@ -138,7 +148,7 @@ def finished(folder: Path, cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
 
 def run(options: argparse.Namespace) -> int:
     device = choose_device(options.device)
-    out = options.out or RESULTS / ("quick" if options.quick else "grid")
+    out = options.out or RESULTS / ("quick" if options.quick else "small" if options.small else "grid")
     check_writable(out, "choose another folder with --out")
     cells = plan(options, device)
     left_out: list[str] = []
@@ -195,20 +205,6 @@ def execute(
                 continue
             note(done, cell, ended.result(), i + 1, len(todo))
     return done
-
-
-def prepare(task: str, seed: int, data: Path) -> None:
-    load(tasks()[task], seed, data)
-
-
-def work(
-    cell: Cell, device: str, out: Path, data: Path, steps: int, deadline: float
-) -> dict[str, Any] | None:
-    """What a worker process does: look the task up, train, unless the deadline has passed."""
-    if time.time() > deadline:
-        return None
-    task: Task = tasks()[cell.task]
-    return run_cell(cell, task, device, out, data, steps, deadline)
 
 
 def note(

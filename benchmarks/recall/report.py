@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.recall.models import OURS, known_names
-from benchmarks.recall.tasks import tasks
+from benchmarks.recall.tasks import SMALL, tasks
 from fsn.io import write_text_atomic
 
 
@@ -32,6 +32,15 @@ class Row(NamedTuple):
     @property
     def column(self) -> str:
         return f"{self.task}, d {self.width}" + ("" if self.split == "test" else f", {self.split}")
+
+    def title(self, with_width: bool) -> str:
+        """The column's name in a figure."""
+        split = self.split.removesuffix("test").strip()
+        task = self.task.removesuffix(SMALL)
+        name = split if split.startswith("duplicate") else f"{task}, {split}" if split else task
+        return name.replace(", length", "").replace(" length", "") + (
+            f", d {self.width}" if with_width else ""
+        )
 
     @property
     def mean(self) -> float:
@@ -167,48 +176,80 @@ def markdown(found: list[Row], cells: list[dict[str, Any]], left_out: list[str])
 
 
 def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path]:
-    """One task: accuracy against steps. Several: accuracy by task. A panel for each number of layers."""
+    """One task: accuracy against steps. Several: a panel for each, models one below the other."""
+    kept = [row for row in found if row.split != "no distractor"]
+    one_task = len({row.column for row in kept if row.split != "distractor"}) == 1
+    return draw_curves(found, cells, path) if one_task else draw_panels(kept, path)
+
+
+def draw_curves(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path]:
+    """Accuracy against steps, a line for each seed, a panel for each number of layers."""
     from fsn.measure.style import MARKERS, colours, drawing, legend, save_figure
 
     depths = sorted({row.layers for row in found})
     models = list(dict.fromkeys(row.model for row in found))
     shades = colours(models)
-    found = [row for row in found if "distractor" not in row.split]
-    columns = list(dict.fromkeys(row.column for row in found))
     with drawing(len(depths), 1, 2.6 * len(depths), sharex=True) as (figure, grid):
         for axes, layers in zip(grid.flat, depths, strict=True):
             for i, model in enumerate(models):
-                look: dict[str, Any] = {
-                    "color": shades[model],
-                    "marker": MARKERS[i % len(MARKERS)],
-                    "markersize": 4,
-                }
-                if len(columns) == 1:
-                    of = [c for c in cells if (c["cell"]["model"], c["cell"]["layers"]) == (model, layers)]
-                    for j, cell in enumerate(of):
-                        steps = [line["step"] for line in cell["history"]]
-                        heights = [line["accuracy"] for line in cell["history"]]
-                        axes.plot(steps, heights, label=model if j == 0 else None, linewidth=1.0, **look)
-                else:
-                    of_model = [row for row in found if (row.model, row.layers) == (model, layers)]
-                    offset = 0.6 * (i / max(1, len(models) - 1) - 0.5)
-                    axes.errorbar(
-                        [columns.index(row.column) + offset for row in of_model],
-                        [row.mean for row in of_model],
-                        yerr=[row.spread or 0.0 for row in of_model],
-                        linestyle="none",
-                        label=model,
-                        **look,
-                    )
+                look: dict[str, Any] = {"color": shades[model], "marker": MARKERS[i % len(MARKERS)]}
+                of = [c for c in cells if (c["cell"]["model"], c["cell"]["layers"]) == (model, layers)]
+                for j, cell in enumerate(of):
+                    steps = [line["step"] for line in cell["history"]]
+                    heights = [line["accuracy"] for line in cell["history"]]
+                    name = model if j == 0 else None
+                    axes.plot(steps, heights, label=name, linewidth=1.0, markersize=4, **look)
             axes.set_ylim(-0.03, 1.05)
             axes.set_ylabel("accuracy")
-            axes.set_title({1: "one layer", 2: "two layers"}.get(layers, f"{layers} layers"))
-        last = grid.flat[-1]
-        if len(columns) == 1:
-            last.set_xlabel("step")
-        else:
-            last.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=6)
+            axes.set_title(in_words(layers))
+        grid.flat[-1].set_xlabel("step")
         legend(grid.flat[0], loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return save_figure(figure, path)
+
+
+def in_words(layers: int) -> str:
+    return {1: "one layer", 2: "two layers"}.get(layers, f"{layers} layers")
+
+
+def draw_panels(found: list[Row], path: Path) -> list[Path]:
+    """A panel for each column of the table: a model's seeds as marks, their mean as a bar."""
+    from fsn.measure.style import colours, drawing, save_figure
+
+    columns = list(dict.fromkeys(row.column for row in found))
+    models = list(dict.fromkeys(row.model for row in found))
+    depths = sorted({row.layers for row in found})
+    shades, across = colours(models), 4
+    down = -(-len(columns) // across)
+    marks = {depth: {"marker": "o" if i == 0 else "D", "s": 13} for i, depth in enumerate(depths)}
+    with drawing(down, across, 0.8 + 1.45 * down, sharex=True, sharey=True) as (figure, grid):
+        for axes, column in zip(grid.flat, columns, strict=False):
+            rows_here = [row for row in found if row.column == column]
+            for row in rows_here:
+                step = depths.index(row.layers) - (len(depths) - 1) / 2
+                y, shade = models.index(row.model) + 0.36 * step, shades[row.model]
+                fill = {"facecolors": "none" if row.layers == depths[0] else shade}
+                axes.plot([row.mean] * 2, [y - 0.17, y + 0.17], color=shade, linewidth=1.4)
+                axes.scatter(
+                    row.accuracies,
+                    [y] * len(row.accuracies),
+                    edgecolors=shade,
+                    linewidths=0.8,
+                    **fill,
+                    **marks[row.layers],
+                )
+            axes.set_title(rows_here[0].title(len({row.width for row in found}) > 1), fontsize=7.5)
+        for axes in grid.flat[len(columns) :]:
+            axes.set_visible(False)
+        first = grid.flat[0]
+        first.set_xlim(-0.06, 1.06)
+        first.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        first.set_ylim(len(models) - 0.4, -0.6)
+        first.set_yticks(range(len(models)), models)
+        for axes in grid.flat:
+            axes.tick_params(length=0, labelsize=7)
+            axes.spines["left"].set_visible(False)
+        said = [f"{'○' if layers == depths[0] else '◆'} {in_words(layers)}" for layers in depths]
+        figure.supxlabel(f"accuracy; every mark a seed, the bar their mean: {', '.join(said)}", fontsize=8)
     return save_figure(figure, path)
 
 

@@ -6,13 +6,14 @@ not, ``differs`` says so. Every task gives rows of tokens and targets; a target 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,6 +218,8 @@ def language_rows(n: int, vocab: int, length: int, draw: np.random.Generator) ->
         row: list[int] = []
         marks = []
         for _ in range(int(draw.integers(10, 20))):
+            if len(row) > length + 1:  # the rest would be cut off
+                break
             word = machine.word(int(draw.integers(1, 50)), draw)
             row += [*word, bar]
             marks += [machine.legal(word, vocab), np.zeros((1, vocab), bool)]
@@ -500,9 +503,85 @@ def quick() -> Task:
     )  # fmt: skip
 
 
+SMALL = "-small"
+"""How the names of the small grid's tasks end."""
+
+
+def answer_alone(task: Task) -> Task:
+    """The task with training rows that ask for the last symbol alone, as its tests do."""
+
+    def make(seed: int) -> dict[str, Split]:
+        splits = task.make(seed)
+        splits["train"].targets[:, :-1] = IGNORED
+        return splits
+
+    return dataclasses.replace(task, make=make)
+
+
+def with_duplicates(copy: Task, twice: Task) -> Task:
+    """Copying, tested on strings with a repeat as well: both train on the same rows, here once."""
+
+    def make(seed: int) -> dict[str, Split]:
+        tests = {
+            f"duplicate-ngram {name}": rows for name, rows in twice.make(seed).items() if name != "train"
+        }
+        return copy.make(seed) | tests
+
+    return dataclasses.replace(copy, make=make)
+
+
+def small() -> list[Task]:
+    """Every task at a size for one CPU core, seconds a cell: fresh rows all the way, one recipe for all."""
+    many, few = 32 * 400, 32 * 250
+    strings: Any = {
+        "shortest": 6,
+        "longest": 10,
+        "context": 48,
+        "lengths": (10, 20, 40),
+        "train": many,
+        "test": 160,
+    }
+    lengths = (
+        "strings of 6 to 10 letters in training and of 10, 20 and 40 in tests, counted by symbols, not rows"
+    )
+    sizes = {
+        "mqar": (mqar(64, 32, 4, "empty", many, 320), "64 symbols, not 8,192"),
+        "mqar-random": (mqar(64, 32, 4, "random", many, 320), "64 symbols, not 8,192"),
+        "induction": (
+            answer_alone(induction(16, 32, few, 640)),
+            "training asks for the answer alone, not for every next symbol",
+        ),
+        "languages": (
+            languages(20, 64, few, 320),
+            "equal in distribution, not by tokens; rows are cut at 64 symbols",
+        ),
+        "fuzzy-recall": (
+            fuzzy(9, 48, 2, many, 320),
+            "keys and values have one or two symbols of four, not up to three",
+        ),
+        "selective-copy": (selective_copying(16, 32, 4, many, 320), "four symbols are kept, not 16"),
+        "copy": (
+            with_duplicates(repeat("copy", **strings), repeat("duplicate-ngram", **strings)),
+            f"{lengths}; duplicate_ngram is a further test of the same models, for it trains on the same rows",
+        ),
+        "suffix-ngram": (repeat("suffix-ngram", **strings), lengths),
+    }
+    recipe: Any = {"batch": 32, "epochs": 1, "rates": (3e-3, 1e-2), "stop": 1.0}
+    found = []
+    for name, (task, differs) in sizes.items():
+        own = recipe | {
+            "name": name + SMALL,
+            "score": "symbols" if task.score == "rows" else task.score,
+            "differs": f"{differs}; every row is seen once, cosine schedule",
+            "published": {},
+        }
+        found.append(dataclasses.replace(task, **own))
+    return found
+
+
 @functools.cache
 def tasks() -> dict[str, Task]:
-    """All tasks by name: the full grid's, and the quick one."""
+    """All tasks by name: the full grid's, the quick one, the small grid's."""
     found = [
         mqar(length=length, pairs=pairs, fillers=fillers)
         for fillers in ("empty", "random")
@@ -510,5 +589,5 @@ def tasks() -> dict[str, Task]:
     ]
     found += [induction(), languages(), fuzzy(), selective_copying()]
     found += [repeat(name) for name in ("copy", "suffix-ngram", "duplicate-ngram")]
-    found.append(quick())
+    found += [quick(), *small()]
     return {task.name: task for task in found}

@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.recall.models import Learner
-from benchmarks.recall.tasks import Split, Task
+from benchmarks.recall.tasks import Split, Task, tasks
 from fsn.demo.recall import IGNORED
 from fsn.io import atomic_file, write_text_atomic
 from fsn.train.world import World, environment
 
-GENERATORS = 2
+GENERATORS = 3
 """To be raised when a generator gives other splits or rows, so that none are taken from an older one."""
 WARM = 3
 """Steps before a CUDA graph is captured; they train like any other."""
@@ -214,7 +214,7 @@ def train(
             found = accuracy(learner, parts["test"], task.score, batch)
             seconds = time.perf_counter() - began
             since = done - (history[-1]["step"] if history else 0)
-            loss = float(losses) / since
+            loss = round(float(losses) / since, 6)
             history.append({"step": done, "loss": loss, "accuracy": found, "seconds": round(seconds, 2)})
             losses.zero_()
             if found > task.stop or not math.isfinite(loss):
@@ -253,5 +253,20 @@ def run_cell(
         found = train(cell, task, load(task, cell.seed, data), torch.device(device), most, deadline)
     except OutOfTime:
         return None
-    write_text_atomic(out / f"{cell.name}.json", json.dumps(found, indent=1) + "\n")
+    write_text_atomic(out / f"{cell.name}.json", json.dumps(found, separators=(",", ":")) + "\n")
     return found
+
+
+def prepare(task: str, seed: int, data: Path) -> None:
+    """What a worker process does first. Here and not beside the command, whose module a new process cannot import."""
+    load(tasks()[task], seed, data)
+
+
+def work(
+    cell: Cell, device: str, out: Path, data: Path, steps: int, deadline: float
+) -> dict[str, Any] | None:
+    """What a worker process does: look the task up, train, unless the deadline has passed."""
+    if time.time() > deadline:
+        return None
+    task: Task = tasks()[cell.task]
+    return run_cell(cell, task, device, out, data, steps, deadline)

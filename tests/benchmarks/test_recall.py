@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +95,38 @@ def test_every_task_of_the_grid_states_source_and_difference() -> None:
     assert tasks.tasks()["mqar-512-64"].rates == pytest.approx((1e-4, 4.6416e-4, 2.15443e-3, 1e-2), rel=1e-4)
 
 
+def test_the_small_grid_has_every_task_and_stays_small() -> None:
+    found = {task.name.removesuffix(tasks.SMALL): task for task in tasks.small()}
+    assert set(found) == {
+        "mqar", "mqar-random", "induction", "languages", "fuzzy-recall", "selective-copy", "copy", "suffix-ngram",
+    }  # fmt: skip
+    for task in found.values():
+        assert task.length <= 64 and task.vocab <= 64 and task.rows[0] <= 32 * 400
+        assert task.batch == 32 and task.epochs == 1 and task.rates == found["mqar"].rates
+    options = command.parse(["--small", "--device", "cpu"])
+    cells = command.plan(options, CPU)
+    assert {cell.task for cell in cells} == {task.name for task in found.values()}
+    assert {cell.model for cell in cells} == {*models.OURS, "fsn-score"} and {c.width for c in cells} == {64}
+    full = command.plan(command.parse(["--device", "cpu"]), CPU)
+    assert not {cell.task for cell in cells} & {cell.task for cell in full}
+
+
+def test_small_induction_trains_on_the_answer_alone() -> None:
+    rows = tasks.answer_alone(tasks.induction(16, 32, 20, 5)).make(3)["train"]
+    assert (rows.targets != IGNORED).sum(1).tolist() == [1] * 20
+    assert (rows.targets[:, -1] == tasks.induction(16, 32, 20, 5).make(3)["train"].targets[:, -1]).all()
+
+
+def test_copying_is_tested_on_duplicates_that_were_not_trained_on() -> None:
+    size = {"shortest": 6, "longest": 10, "context": 48, "lengths": (10, 20), "train": 8, "test": 4}
+    copy, twice = tasks.repeat("copy", **size), tasks.repeat("duplicate-ngram", **size)
+    both = tasks.with_duplicates(copy, twice).make(0)
+    alone = twice.make(0)
+    assert list(both) == ["train", "test", "length 20", "duplicate-ngram test", "duplicate-ngram length 20"]
+    assert digest(both["train"]) == digest(copy.make(0)["train"]) == digest(alone["train"])
+    assert digest(both["duplicate-ngram length 20"]) == digest(alone["length 20"])
+
+
 def test_queries_are_found_and_short_rows_filled_up() -> None:
     targets = np.array([[IGNORED, 5, IGNORED, 6], [IGNORED, IGNORED, 7, IGNORED]])
     rows = train.rows_of(Split(np.zeros((2, 4), np.int64), targets), CPU)
@@ -170,6 +204,49 @@ def test_a_grid_is_written_once_and_gone_on_with(
     cells[0].unlink()
     with pytest.raises(AssertionError):
         command.main(tiny)
+
+
+def test_worker_processes_find_what_they_run(tmp_path: Path) -> None:
+    here = Path(command.__file__).parents[2]
+    chosen = [
+        "--tasks",
+        "induction-small",
+        "--models",
+        "transformer",
+        "--layers",
+        "1",
+        "--seeds",
+        "0",
+        "--steps",
+        "8",
+    ]
+    where = [
+        "--device",
+        "cpu",
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+        "--data",
+        str(tmp_path / "data"),
+    ]
+    run = [sys.executable, "-m", "benchmarks.recall", *chosen, *where, "--widths", "8"]
+    subprocess.run(run, cwd=here, check=True, timeout=240)
+    assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 2  # both learning rates
+
+
+def test_several_tasks_are_drawn_as_panels(tmp_path: Path) -> None:
+    def row(task: str, split: str, layers: int, *accuracies: float) -> report.Row:
+        return report.Row(task, split, "fsn", layers, 64, 1e-3, accuracies, (8,), 1, 1)
+
+    found = [row("copy-small", "test", 1, 0.9, 1.0), row("copy-small", "duplicate-ngram length 20", 2, 0.1)]
+    assert [one.title(with_width=False) for one in found] == ["copy", "duplicate-ngram 20"]
+    assert (
+        row("mqar-random-small", "distractor", 1, 0.5).title(with_width=True)
+        == "mqar-random, distractor, d 64"
+    )
+    written = report.draw(found, [], tmp_path / "figure")
+    assert all(path.stat().st_size > 0 for path in written)
 
 
 def test_what_there_was_no_time_for_is_named(tiny: list[str], tmp_path: Path) -> None:

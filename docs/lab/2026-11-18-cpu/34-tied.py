@@ -1,6 +1,6 @@
 """Do tied queries and keys keep a small transformer from breaking down beyond its training length?
 
-    python docs/lab/2026-11-18-cpu/33-tied.py
+    python docs/lab/2026-11-18-cpu/34-tied.py
 
 Two layers, windows of 64, 1,500 steps of 32 windows on enwik8, one thread; then windows of 256, as they are and with a
 sliding window of 64. ``-tied``: the queries' projection serves the keys too.
