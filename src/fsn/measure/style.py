@@ -33,6 +33,7 @@ COLOURS = {
     "fsn": "#3b7fd4",
     "transformer": "#878d96",
     "kuramoto": "#d9762b",
+    "transformer-kvshift": "#c8a21f",
     "fsn-nophase": "#2a9d8f",
     "fsn-mf": "#a86bc9",
     "fsn-mf-winding": "#c2559d",
