@@ -13,8 +13,10 @@ import gzip
 import hashlib
 import lzma
 import os
+import tarfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,24 @@ RETRIES = 2
 
 #: Packed forms of a corpus that may be left in the cache folder, e.g. on a machine without network.
 PACKED = (".zip", ".gz", ".xz")
+
+INSTEAD = "free some space there or set FSN_CACHE to another folder"
+"""What to do about a cache folder that cannot be written."""
+
+
+#: What unpacking a damaged archive can raise: a truncated or foreign .gz an OSError or an EOFError, an encrypted .zip a
+#: RuntimeError, an unknown compression a NotImplementedError, odd numbers in a header a ValueError.
+DAMAGED = (
+    OSError,
+    EOFError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    LookupError,
+    RuntimeError,
+    ValueError,
+)
 
 INSTEAD = "free some space there or set FSN_CACHE to another folder"
 """What to do about a cache folder that cannot be written."""
@@ -134,9 +154,7 @@ def unpacking(name: str) -> Iterator[None]:
     """A damaged archive, called ``name``, is one way of getting a file that did not work."""
     try:
         yield
-    except FetchError:
-        raise
-    except Exception as error:  # each format has its own ways to fail, and so has each kind of damage
+    except DAMAGED as error:
         raise FetchError(f"{name} cannot be unpacked ({printable(error, limit=100)})") from error
 
 

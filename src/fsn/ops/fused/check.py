@@ -142,7 +142,7 @@ def compare(exact: Tensors, mine: Tensors, plain: Tensors, value: str) -> Errors
     of the whole gradient's.
     """
     names = [name for name in exact if name != value]
-    groups = {name: [name] for name, x in exact.items() if name == value or x.numel() > HEADS}
+    groups = {name: [name] for name, x in exact.items() if name == value or x.dim() > 1 or x.numel() > HEADS}
     if names:
         groups["gradient"] = names
     floor = 1e-3 * _together(exact, names).norm().item() if names else 0.0
