@@ -11,6 +11,7 @@ from fsn.paper import needs
 from fsn.paper.rows import FAILS, FAILS_SO_FAR, HOLDS, HOLDS_SO_FAR, NO_CASE, NOT_RUN, Claim, judge
 from fsn.paper.sections import CLAIMS
 from fsn.paper.sections.copy_depth import cell_of
+from fsn.train import Run
 from tests.paper.world import AGREEING, PRESENT, SUCCESSOR, World, by_bin, kernel, key_of, other
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -228,7 +229,7 @@ def test_a_model_that_diverged_is_no_evidence_for_a_claim(need: needs.Need) -> N
 
     bench = other(change)
     for claim in READ_RUNS:
-        if any(needs.replace(n, seeds=(), epochs=0, weights=False) == need for n in claim.needs):
+        if any(needs.replace(n, seeds=(), epochs=0, reads="curve") == need for n in claim.needs):
             found = judge(claim, bench)
             unknown = "no value" in found.evidence or "nan" in found.evidence
             assert found.state != HOLDS or not unknown, (claim.name, found)
@@ -259,7 +260,7 @@ def test_validations_that_ran_differently_are_not_compared() -> None:
 
 
 def without(need: needs.Need, *seeds: int) -> Change:
-    return lambda w: [w.facts.pop((needs.replace(need, seeds=(), epochs=0, weights=False), s)) for s in seeds]
+    return lambda w: [w.facts.pop((needs.replace(need, seeds=(), epochs=0, reads="curve"), s)) for s in seeds]
 
 
 def cut(epochs: int, *which: needs.Need) -> Change:
@@ -331,7 +332,11 @@ def test_an_interval_excludes_zero_by_the_wider_of_two() -> None:
     run = bench.by_seed(needs.FSN_CONVERGED)[0]
     blocks = np.where(np.arange(64) // 8 % 2, 1.0, -1.0)[:, None] * 0.05
     losses = bench.losses(run, "text") + blocks.astype(np.float32)
-    bench.losses = lambda one, role: losses if one is run else type(bench).losses(bench, one, role)  # type: ignore[method-assign]
+
+    def measured(one: Run, role: str) -> np.ndarray:
+        return losses if one.folder == run.folder else type(bench).losses(bench, one, role)
+
+    bench.losses = measured  # type: ignore[method-assign]
     cell = cell_of(bench, "text", "FSN, s0", "4–7")
     assert cell["high"] < 0 < cell["block_high"]
     assert judge(BY_NAME["fsn-ahead-on-deep-bins"], bench).state == FAILS

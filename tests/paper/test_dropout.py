@@ -18,7 +18,7 @@ from tests.paper.tiny import TINY
 
 
 def test_dropout_beside_the_papers_margins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsn.paper.rows.precisions_of", lambda runs: "validated in two precisions")
+    monkeypatch.setattr("fsn.paper.bench.validated_in", lambda run: run.name)
     item = item_named("dropout")
     bench = bench_of(tmp_path, TINY)
     shapes: dict[Need, Callable[[np.ndarray], np.ndarray]] = {

@@ -49,7 +49,7 @@ class TinyScale(Scale):
         return need.seeds[:2]
 
     def epochs(self, epochs: int) -> int:
-        return 4 if epochs > 30 else 3 if epochs > 14 else min(epochs, 2)
+        return 3 if epochs > 14 else min(epochs, 2)
 
     def length(self, length: int) -> int:
         return length // 4

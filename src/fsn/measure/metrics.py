@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,11 @@ def check_metrics(run: Run) -> None:
 def finished_epochs(run: Run) -> list[Mapping[str, Any]]:
     """The lines of epochs that ran to their end; one cut short says nothing at its number."""
     return [row for row in run.epochs if row.get("complete", True)]
+
+
+def first_epochs(run: Run, epochs: int) -> Run:
+    """A run as it stood after so many epochs: what came later changes no table that asks for fewer."""
+    return replace(run, metrics=[line for line in run.metrics if int(line.get("epoch", 0)) <= epochs])
 
 
 def diverged_at(run: Run) -> int | None:

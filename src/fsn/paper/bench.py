@@ -33,7 +33,7 @@ from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
-from ..measure.metrics import check_comparable, check_metrics, diverged_at
+from ..measure.metrics import check_comparable, check_metrics, diverged_at, first_epochs
 from ..measure.states import first_windows
 from ..measure.tables import Table
 from ..measure.training import best_epoch
@@ -41,7 +41,7 @@ from ..report.html import plain
 from ..train import Run, load_run
 from ..train.sweep import Job
 from ..train.world import choose_device
-from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
+from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of, validated_in
 
 ROOTS = (Path("runs"), Path("results"))
 """Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
@@ -137,7 +137,7 @@ def once(of_runs: bool = False) -> Callable[[F], F]:
     def wrap(make: F) -> F:
         @functools.wraps(make)
         def made(bench: Bench, /, *args: Any) -> Any:
-            plain = (one.folder if isinstance(one, Run) else one for one in args)
+            plain = ((one.folder, len(one.metrics)) if isinstance(one, Run) else one for one in args)
             key = (make.__qualname__, *plain, bench.early if of_runs else 0)
             if key not in bench._made:
                 bench._made[key] = make(bench, *args)
@@ -265,13 +265,13 @@ class Bench:
         return next(iter(self.matching(need, seed)), None)
 
     def reached(self, need: Need, seed: int) -> Run | None:
-        """A run that has the epochs asked for, or that diverged on the way there."""
+        """A run that has the epochs asked for, or that diverged on the way there, as it stood then."""
         wanted = self.scale.epochs(need.epochs)
         for run in self.matching(need, seed):
-            if need.weights and epochs_of(run) > wanted and best_epoch(run) > wanted:
+            if need.reads == "weights" and epochs_of(run) > wanted and best_epoch(run) > wanted:
                 continue
             if epochs_of(run) >= wanted or diverged_at(run) is not None:
-                return run
+                return run if need.reads == "speed" else first_epochs(run, wanted)
         return None
 
     def used(self, needs: Iterable[Need]) -> list[Run]:
@@ -279,12 +279,18 @@ class Bench:
         served = (self.reached(need, seed) for need in needs for seed in self.scale.seeds(need))
         return list({run.folder: run for run in served if run is not None}.values())
 
+    def precisions(self, needs: Iterable[Need]) -> str:
+        """That curves were validated in several precisions, in words, where it is so; weights always in float32."""
+        curves = (self.begun(need) for need in needs if need.reads == "curve")
+        found = sorted({validated_in(run) for runs in curves for run in runs})
+        return f"validated in {' and '.join(found)}" if len(found) > 1 else ""
+
     def standing(self, needs: Iterable[Need]) -> Standing:
         """Which of the runs are there; a run that several needs ask for counts once, at its most epochs."""
         wanted: dict[Need, int] = {}
         for need in needs:
             for seed in self.scale.seeds(need):
-                key = replace(need, seeds=(seed,), epochs=0, weights=False)
+                key = replace(need, seeds=(seed,), epochs=0, reads="curve")
                 wanted[key] = max(wanted.get(key, 0), need.epochs)
         standing = Standing(self)
         for key, epochs in wanted.items():

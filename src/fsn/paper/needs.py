@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .. import data
 from ..data import Corpus, enwik8
@@ -24,9 +24,9 @@ from ..train import Recipe, Run
 class Need:
     """Runs of one model that differ in their seeds alone.
 
-    A run with more epochs than asked serves too, since the learning rate is constant. Where its ``weights``
-    are read, they must be those of the best of just these epochs: a run that went on and got better is then
-    no longer this one.
+    A run with more epochs than asked serves too, since the learning rate is constant. Of its curve the epochs asked
+    for are read. Weights must be those of the best of just these epochs: a run that went on and got better is then no
+    longer this one. A speed is that of all the epochs there are.
     """
 
     family: str
@@ -36,7 +36,7 @@ class Need:
     role: str = "text"
     length: int = 256
     overrides: tuple[tuple[str, Any], ...] = ()
-    weights: bool = False
+    reads: Literal["curve", "weights", "speed"] = "curve"
 
     def seed(self, *seeds: int) -> Need:
         """The same with these seeds."""
@@ -49,7 +49,12 @@ class Need:
     @property
     def best(self) -> Need:
         """The same, for the weights of its best epoch."""
-        return replace(self, weights=True)
+        return replace(self, reads="weights")
+
+    @property
+    def speed(self) -> Need:
+        """The same, for its speed: one epoch will do."""
+        return replace(self, reads="speed", epochs=1)
 
     @property
     def plain(self) -> tuple[str, str, str, int]:
@@ -106,7 +111,7 @@ KURAMOTO_DROPOUT = Need("kuramoto", (0,), epochs=7, overrides=FSN_DROPOUT.overri
 NO_DELAY = Need("fsn-nodelay", (0,), epochs=2)
 TORUS = Need("fsn-torus-swiglu", (0,), epochs=2)
 NO_BOUND = Need("fsn-nobound", (0,), epochs=1)
-NO_HARMONICS = Need("fsn-noharmonics", (0,), epochs=1)
+NO_HARMONICS = Need("fsn-noharmonics").speed
 """What the efficiency appendix calls no-phase: the kernel taken out, the rest of the stack left."""
 NO_FEEDFORWARD = Need("fsn", (0,), epochs=30, overrides=(("feedforward", "none"),))
 """Not run in the paper, which still says how much of the block's contribution the mean field recovers."""
@@ -213,12 +218,6 @@ def validated_in(run: Run) -> str:
     """The precision of a run's validation: float32 since it is written down, before that the training's."""
     logged = {row.get("valid_precision") for row in finished_epochs(run)}
     return "fp32" if logged == {"fp32"} else str(run.config["recipe"].get("precision"))
-
-
-def precisions_of(runs: Iterable[Run]) -> str:
-    """That runs were validated in several precisions, in words, where it is so."""
-    found = sorted({validated_in(run) for run in runs})
-    return f"validated in {' and '.join(found)}" if len(found) > 1 else ""
 
 
 def commits_of(runs: Iterable[Run]) -> str:

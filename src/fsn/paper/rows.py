@@ -17,7 +17,7 @@ from ..measure.metrics import diverged_at
 from ..measure.tables import Table
 from ..measure.tables import signed as signed
 from .bench import Bench, NotRun
-from .needs import Need, commits_of, epochs_of, precisions_of
+from .needs import Need, commits_of, epochs_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -211,14 +211,12 @@ class Result:
         level: str = "",
         timed: bool = False,
         whole: bool = False,
-        weights: bool = False,
     ) -> Row:
         """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
 
         A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
-        so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``weights`` marks what is measured
-        on stored weights, always in float32, whatever the precision of the runs' own validation. ``level`` is the role
-        of the text of which this is a level of loss, or a count: no difference where that is not the paper's text.
+        so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``level`` is the role of
+        the text of which this is a level of loss, or a count: no difference where that is not the paper's text.
         ``measure`` returns a number, a summary over seeds, or either with a remark. The paper's number may stand
         in its prose or in its configuration table: then it is given as it is.
         """
@@ -250,7 +248,7 @@ class Result:
                 ours = value
             state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
             nothing = "nothing to measure" if math.isnan(ours) else ""
-            remark = joined(remark, text, "" if weights else precisions_of(runs), more, nothing)
+            remark = joined(remark, text, bench.precisions(needs), more, nothing)
         row = Row(quantity, paper, ours, spread, seeds, state, form, remark, self.heading, not other)
         self.rows.append(row)
         return row
@@ -360,7 +358,9 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
         return verdict
     runs = bench.used(claim.needs)
     lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
-    evidence = joined(evidence, *lost, commits_of(runs) if claim.speed else "", text)
+    evidence = joined(
+        evidence, *lost, bench.precisions(claim.needs), commits_of(runs) if claim.speed else "", text
+    )
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)
     if claim.every and not true and view is bench:

@@ -203,8 +203,8 @@ def models_of(pair: Pair) -> dict[str, tuple[Need, Need]]:
     """A pair's models, each with the transformer of the same dropout, which it is measured against."""
     name, without, dropped, *_ = pair
     return {
-        f"{name}, no dropout": (without, TRANSFORMER.seed(0)),
-        f"{name}, dropout 0.1": (dropped, TRANSFORMER_DROPOUT),
+        f"{name}, no dropout": (without.best, TRANSFORMER.seed(0).best),
+        f"{name}, dropout 0.1": (dropped.best, TRANSFORMER_DROPOUT.best),
     }
 
 
@@ -254,9 +254,7 @@ def dropout(b: Bench, result: Result) -> None:
             result.heading = f"{model}, best of {epochs} epochs"
             for name in BIN_NAMES:
                 title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
-                rows.append(
-                    result.row(title, paper, both, partial(margin, pair, model, name), "+.4f", weights=True)
-                )
+                rows.append(result.row(title, paper, both, partial(margin, pair, model, name), "+.4f"))
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
             caption = (

@@ -150,22 +150,15 @@ def depth_table(b: Bench, out: Result, role: str) -> None:
             ends = (cite(section, "margins", label, plain(name), "ci95", end).value for end in "01")
             paper, pair = cite_margin(role, label, name), [need.seed(seed), base]
             measure = partial(margin, label, name, f"paper {interval(*ends)}")
-            out.row(f"{label}, depth {name}", paper, pair, measure, "+.4f", weights=True)
+            out.row(f"{label}, depth {name}", paper, pair, measure, "+.4f")
     for family, need in FAMILIES[role].items() if role == "text" else ():
         out.heading = f"{family}, over seeds"
         for name in BIN_NAMES:
             paper, title = cite_margin("text", f"{family}, mean", name), f"{family}, mean, depth {name}"
-            out.row(
-                title,
-                paper,
-                [need, REFERENCE],
-                partial(over_seeds, family, name, "mean"),
-                "+.4f",
-                weights=True,
-            )
+            out.row(title, paper, [need, base], partial(over_seeds, family, name, "mean"), "+.4f")
             paper = cite(section, "ranges over seeds", family, plain(name))
             title, spread = f"{family}, range, depth {name}", partial(over_seeds, family, name, "range")
-            out.row(title, paper, [need, REFERENCE], spread, ".4f", weights=True)
+            out.row(title, paper, [need, base], spread, ".4f")
     if role == "text":
         out.heading, title = "Checkpoints", "best epoch of the no-phase seeds, mean"
         out.row("best epoch of the reference", macro("cdXfEpoch"), [REFERENCE], best_epoch, ".0f")
@@ -177,7 +170,7 @@ def depth_table(b: Bench, out: Result, role: str) -> None:
         measure = partial(loss, name, "loss" if key == "fsn" else "reference")
         remark = "mean of the transformer seeds" if role == "code" and key == "transformer" else ""
         pair = [FAMILIES[role]["FSN"].seed(0), base]
-        out.row(title, paper, pair, measure, remark=remark, level=role, weights=True)
+        out.row(title, paper, pair, measure, remark=remark, level=role)
     out.notes.append(
         "Negative margins favour the model. How the paper picked its 192 enriched windows is not known, "
         "so the two deep bins hold other windows than the paper's; the four shallow bins are the same."
@@ -221,8 +214,8 @@ def bars(b: Bench, out: Result) -> None:
         return found.mean, f"seeds from {signed(found.low)} to {signed(found.high)}"
 
     for family, name in itertools.product(DRAWN, BIN_NAMES):
-        paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE]
-        out.row(f"{family}, depth {name}", paper, pair, partial(margin, family, name), "+.4f", weights=True)
+        paper, pair = cite_margin("text", f"{family}, mean", name), [FAMILIES["text"][family], REFERENCE.best]
+        out.row(f"{family}, depth {name}", paper, pair, partial(margin, family, name), "+.4f")
     found = {family: list(seed_names(b, "text", family)) for family in DRAWN}
     found = {family: runs for family, runs in found.items() if runs}
     if any(row.ours is not None for row in out.rows):
@@ -244,14 +237,8 @@ def exact_depths(b: Bench, out: Result) -> None:
 
     for depth in SPIKES:
         paper = cite("copy_depth", "base-layer spikes by exact depth", str(depth))
-        out.row(
-            f"base layer, depth {depth}",
-            paper,
-            [KURAMOTO, REFERENCE],
-            partial(margin, depth),
-            "+.2f",
-            weights=True,
-        )
+        pair = [KURAMOTO.best, REFERENCE.best]
+        out.row(f"base layer, depth {depth}", paper, pair, partial(margin, depth), "+.2f")
     try:
         curves = {family: curve(b, family) for family in DRAWN}
     except NotRun:
@@ -289,8 +276,8 @@ def distance(b: Bench, out: Result) -> None:
         return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
     for near, where in ((True, "in the nearest quarter of the window"), (False, "further back")):
-        title, pair = f"FSN, depth ≥ 4, match {where}", [FSN_CONVERGED, REFERENCE]
-        row = out.row(title, None, pair, partial(margin, near), "+.4f", weights=True)
+        title, pair = f"FSN, depth ≥ 4, match {where}", [FSN_CONVERGED.best, REFERENCE.best]
+        row = out.row(title, None, pair, partial(margin, near), "+.4f")
     if row.ours is not None:
         out.picture("depth-distance", copy_depth.draw_depth_distance, distances(b))
 
@@ -324,7 +311,7 @@ def early_transfer(b: Bench, out: Result) -> None:
             path = (plain(name),) if pooled else (plain(name), slices)
             paper, title = cite("copy_depth", place, *path) if name in DEEP_BINS else None, SLICES[slices]
             measure = partial(margin, name, slices)
-            out.row(f"depth {name}, {title}", paper, [LEAN, REFERENCE], measure, "+.4f", weights=True)
+            out.row(f"depth {name}, {title}", paper, [LEAN.best, REFERENCE.best], measure, "+.4f")
     out.notes.append(
         "On the two shallow bins the paper gives no number: the checkpoint remains behind the converged "
         "transformer there."
@@ -492,9 +479,10 @@ def run_margins(b: Bench, role: str, names: Iterable[str], run: str = "FSN, s0")
     return [cell_of(b, role, run, name)["margin"] for name in names]
 
 
-BASE, TEXT = (REFERENCE, KURAMOTO), (REFERENCE, FSN_CONVERGED)
-CODE = (CODE_TRANSFORMER, CODE_FSN)
-BOTH = (CODE_TRANSFORMER, CODE_FSN.seed(0), REFERENCE, FSN_CONVERGED.seed(0))
+BASE, TEXT = (REFERENCE.best, KURAMOTO.best), (REFERENCE.best, FSN_CONVERGED.best)
+EARLY, CODE = (LEAN.best, REFERENCE.best), (CODE_TRANSFORMER.best, CODE_FSN.best)
+CODE_PLAIN = (CODE_TRANSFORMER.best, CODE_NO_PHASES.best)
+BOTH = (CODE[0], CODE[1].seed(0), TEXT[0], TEXT[1].seed(0))
 
 # fmt: off
 CLAIMS = (
@@ -526,7 +514,7 @@ CLAIMS = (
           TEXT, lambda b: clear_of_zero(cells(b, "FSN", DEEP_BINS)), every=True, early=30),
     Claim("fsn-reverses-base-deficit", "Section 1",
           "The FSN reverses the base layer's deficit on the deep bins: behind there, ahead here, in the seed means.",
-          (*TEXT, KURAMOTO), lambda b: listing(
+          (*TEXT, BASE[1]), lambda b: listing(
               [means(b, family, DEEP_BINS) for family in DRAWN],
               lambda m: all(base > 0 > fsn for base, fsn in zip(*m, strict=True)), signed, "base layer {}; FSN {}"),
           early=30),
@@ -541,7 +529,7 @@ CLAIMS = (
                             signed), early=30),
     Claim("widest-spread-at-16-23", "Appendix C",
           "In every family the widest seed spread falls on the sixteen-to-twenty-three bin.",
-          (*TEXT, KURAMOTO, NO_PHASES), widest_spread, early=30),
+          (*TEXT, KURAMOTO.best, NO_PHASES.best), widest_spread, early=30),
     Claim("fsn-marginal-on-shallow-bins", "Section 4.3",
           "On the shallow bins the advantage is marginal: means below zero, several intervals touch or cross it.",
           TEXT, marginal_on_shallow, early=30),
@@ -552,37 +540,37 @@ CLAIMS = (
     Claim("no-phases-track-fsn", "Section 4.3 and Appendix C",
           "The no-phase model tracks the FSN on every deep bin: nearer to it than to the transformer, every seed ahead "
           "with intervals clear of zero.",
-          (REFERENCE, NO_PHASES, FSN_CONVERGED), no_phases_track, every=True, early=30),
+          (*TEXT, NO_PHASES.best), no_phases_track, every=True, early=30),
     Claim("fsn-curve-below-zero", "Appendix C",
           "The FSN's curve is below zero at every exact depth of four and beyond except nineteen and twenty-two.",
           TEXT, curve_below_zero, early=30),
     Claim("fsn-far-below-base-at-spikes", "Appendix C",
           "At depths nineteen and twenty-two the FSN's margin is far smaller than the base layer's (under a half).",
-          (*TEXT, KURAMOTO), far_below_base, early=30),
+          (*TEXT, BASE[1]), far_below_base, early=30),
     Claim("early-checkpoint-ahead", "Section 4.3",
           "A checkpoint of eleven epochs is already ahead of the converged transformer on every bin from four on.",
-          (LEAN, REFERENCE), lambda b: listing(early_margins(b, DEEP_BINS), lambda m: max(m) < 0, signed)),
+          EARLY, lambda b: listing(early_margins(b, DEEP_BINS), lambda m: max(m) < 0, signed)),
     Claim("early-checkpoint-ahead-on-both-slices", "Appendix C",
           "On the two deepest bins it is ahead on the standard and on the enriched slice alike.",
-          (LEAN, REFERENCE), lambda b: listing(early_margins(b, (PEAK, LAST), "standard", "enriched"),
-                                               lambda m: np.nanmax(m) < 0, signed)),
+          EARLY, lambda b: listing(early_margins(b, (PEAK, LAST), "standard", "enriched"),
+                                   lambda m: np.nanmax(m) < 0, signed)),
     Claim("early-checkpoint-behind-on-shallow", "Appendix C",
           "On the shallow bins (0 and 1–3) the early checkpoint remains behind the converged transformer.",
-          (LEAN, REFERENCE),
+          EARLY,
           lambda b: listing(early_margins(b, map(bin_name, EARLY_BINS[:2])), lambda m: min(m) > 0, signed)),
     Claim("code-grows-with-depth", "Section 4.2",
           "On code the advantage of the healthy seeds grows monotonically with depth over the four bins from four on.",
           CODE, lambda b: grows_with_depth(b, code_seeds(b)[0]), every=True),
     Claim("no-phase-code-grows-with-depth", "Appendix C",
           "On the no-phase code seed too the advantage grows with depth over the four bins from four on.",
-          (CODE_TRANSFORMER, CODE_NO_PHASES), lambda b: grows_with_depth(b, seed_names(b, "code", "No phases"))),
+          CODE_PLAIN, lambda b: grows_with_depth(b, seed_names(b, "code", "No phases"))),
     Claim("code-deep-bins-clear", "Section 4.2",
           "On the two deepest bins the healthy seeds are ahead with intervals clear of zero.",
           CODE, lambda b: clear_of_zero([c for c in cells(b, "FSN", [PEAK, LAST], "code") if c[0] in code_seeds(b)[0]]),
           every=True),
     Claim("no-phase-code-deep-bins-clear", "Appendix C",
           "On the two deepest bins the no-phase code seed is ahead with intervals clear of zero.",
-          (CODE_TRANSFORMER, CODE_NO_PHASES),
+          CODE_PLAIN,
           lambda b: clear_of_zero(cells(b, "No phases", [PEAK, LAST], "code")), every=True),
     Claim("failed-seed-keeps-copying", "Section 4.2",
           "The plateau seed is behind on the shallowest bin, yet ahead on the two deepest with intervals clear of "

@@ -227,10 +227,10 @@ def code_wall_clock(b: Bench, out: Result) -> None:
 
 # -- Appendix B: efficiency --------------------------------------------------------------------------------
 
-FSN_1M, TRANSFORMER_1M = FSN.seed(0, 1, 2).after(1), TRANSFORMER.after(1)
-FSN_4M, TRANSFORMER_4M = (need.seed(0).after(1) for need in RUNGS["4M"])
-FSN_CODE, TRANSFORMER_CODE = (need.seed(0).after(1) for need in (CODE_FSN, CODE_TRANSFORMER))
-MEAN_FIELD_1M = MEAN_FIELD.after(1)
+FSN_1M, TRANSFORMER_1M = FSN.seed(0, 1, 2).speed, TRANSFORMER.speed
+FSN_4M, TRANSFORMER_4M = (need.seed(0).speed for need in RUNGS["4M"])
+FSN_CODE, TRANSFORMER_CODE = (need.seed(0).speed for need in (CODE_FSN, CODE_TRANSFORMER))
+MEAN_FIELD_1M = MEAN_FIELD.speed
 TRAINING: tuple[tuple[str, str, Need], ...] = (
     ("FSN", "fsn/1M", FSN_1M),
     ("transformer", "transformer/1M", TRANSFORMER_1M),
