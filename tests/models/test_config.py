@@ -107,6 +107,8 @@ def test_configs_cannot_be_changed() -> None:
         ({"register": 0, "state": "wrapped"}, "register is 0"),
         ({"state": "wrapped", "feedforward": "none"}, "other than 'none'"),
         ({"tau_start": 0.0}, "tau_start is 0.0"),
+        ({"alpha_start": 0.0}, "alpha_start is 0.0"),
+        ({"alpha_start": 1.0, "bound": "none"}, "for bound='tanh' only"),
         ({"harmonics": 0}, "harmonics is 0"),
         ({"present": False, "delay": False}, "both off"),
         ({"frame": "inertial"}, "co-rotating, rest"),

@@ -205,6 +205,22 @@ def test_starts_can_be_chosen(readout: float) -> None:
             fsn.build("fsn-1m", vocab_size=5, tau_start=tau)
 
 
+@pytest.mark.parametrize(("chosen", "alpha"), [({}, 2 * math.pi), ({"alpha_start": 1.0}, 1.0)])
+@pytest.mark.parametrize(("family", "bounds"), [("fsn", 8), ("kuramoto", 8), ("fsn-nobound", 0)])
+def test_where_the_bounds_start(family: str, bounds: int, chosen: dict[str, float], alpha: float) -> None:
+    """Both bounds of a layer, from the paper's 2π or another α; nothing else changes."""
+    if not bounds and chosen:
+        pytest.skip("refused: tests/models/test_config.py")
+    torch.manual_seed(0)
+    model = fsn.build(f"{family}-1m", vocab_size=5, k=4, **chosen)
+    torch.manual_seed(0)
+    paper = fsn.build(f"{family}-1m", vocab_size=5, k=4)
+    scales = {name: p.item() for name, p in model.named_parameters() if name.endswith("bound.alpha")}
+    assert len(scales) == bounds and all(value == pytest.approx(alpha) for value in scales.values())
+    for name, value in model.named_parameters():
+        assert name in scales or torch.equal(value, paper.get_parameter(name)), name
+
+
 @pytest.mark.parametrize("family", ["fsn", "fsn-dissolved", "transformer"])
 def test_a_seed_gives_one_model(family: str) -> None:
     def draw(seed: int) -> torch.Tensor:

@@ -71,6 +71,9 @@ class FSNConfig:
     modes_start: Literal["uniform", "centred", "zero"] = "uniform"
     """How collective modes begin. ``centred``: each row of C sums to zero, so phases that agree excite no mode.
     ``zero``: D is zero, so the block begins with no update."""
+    alpha_start: float | None = None
+    """Scale α of both bounds at the start; None is 2π, the paper's. With 1 small models train at twice the learning
+    rate (docs/findings.md)."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -78,6 +81,10 @@ class FSNConfig:
         check(
             self.tau_start is None or self.tau_start > 0,
             f"tau_start is {self.tau_start}; a temperature is positive, leave it out for √k",
+        )
+        check(
+            self.alpha_start is None or (self.bound == "tanh" and self.alpha_start > 0),
+            f"alpha_start is {self.alpha_start}; it is positive, and for bound='tanh' only: leave it out for 2π",
         )
         for name, kind in OWNERS.items():
             check(

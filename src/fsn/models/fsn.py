@@ -13,6 +13,7 @@ One class is the whole family: a model is a choice on four axes (coupling law, f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -63,10 +64,11 @@ class FSNLayer(nn.Module):
         self.coupling = FrustratedCoupling(
             config.k, config.coupling, round_scores, config.dropout_attention, site
         )
-        self.attention_bound = BoundedUpdate() if config.bound == "tanh" else Unbounded()
+        tanh, alpha = config.bound == "tanh", config.alpha_start or 2 * math.pi
+        self.attention_bound = BoundedUpdate(alpha) if tanh else Unbounded()
         self.feedforward = feedforward_block(config, site + 1)
         has_block = config.feedforward != "none"
-        self.feedforward_bound = BoundedUpdate() if config.bound == "tanh" and has_block else Unbounded()
+        self.feedforward_bound = BoundedUpdate(alpha) if tanh and has_block else Unbounded()
         size = config.register_size
         self.register = Register(config.k, size) if size else None
         self.wrapped = config.state == "wrapped"

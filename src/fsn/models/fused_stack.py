@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 EVERY_VALUE = {
-    *("layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start"),
+    *("layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start", "alpha_start"),
     *("dropout", "dropout_hidden", "dropout_attention", "dropout_update"),
     *("harmonics", "present", "delay", "phases", "noise", "noise_on", "learned", "shared", "score_successor"),
 }

@@ -11,7 +11,7 @@ from .. import ops
 
 
 class BoundedUpdate(nn.Module):
-    """The norm-matched tanh bound with its learned scale α, 2π at the start."""
+    """The norm-matched tanh bound with its learned scale α."""
 
     def __init__(self, start: float = 2 * math.pi) -> None:
         super().__init__()

@@ -180,7 +180,7 @@ def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
 
 # -- fine-tuning -------------------------------------------------------------------------------------------
 
-FREE = {"rounding", "init", "readout_start", "tau_start", "modes_start", "coupling.noise"}
+FREE = {"rounding", "init", "readout_start", "tau_start", "alpha_start", "modes_start", "coupling.noise"}
 """Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
 and how it would have begun."""
 
