@@ -205,6 +205,13 @@ def test_starts_can_be_chosen(readout: float) -> None:
             fsn.build("fsn-1m", vocab_size=5, tau_start=tau)
 
 
+@pytest.mark.parametrize("name", ["tau_start", "readout_start", "alpha_start"])
+def test_starts_may_be_whole_numbers(name: str) -> None:
+    whole, exact = (fsn.build("fsn-1m", vocab_size=5, k=4, **{name: start}) for start in (1, 1.0))
+    for key, value in whole.state_dict().items():
+        assert value.dtype == exact.state_dict()[key].dtype, key
+
+
 @pytest.mark.parametrize(("chosen", "alpha"), [({}, 2 * math.pi), ({"alpha_start": 1.0}, 1.0)])
 @pytest.mark.parametrize(("family", "bounds"), [("fsn", 8), ("kuramoto", 8), ("fsn-nobound", 0)])
 def test_where_the_bounds_start(family: str, bounds: int, chosen: dict[str, float], alpha: float) -> None:

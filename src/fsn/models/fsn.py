@@ -124,7 +124,7 @@ class FSN(LanguageModel):
         self.config = config
         self.embedding = PhaseEmbedding(config.vocab_size, config.k)
         self.gates = Gates(config.k, positive_value=config.value_gate == "positive")
-        self.tau = nn.Parameter(torch.tensor(config.tau_start or config.k**0.5))
+        self.tau = nn.Parameter(torch.tensor(float(config.tau_start or config.k**0.5)))
         self.layers = nn.ModuleList(FSNLayer(config, i) for i in range(config.layers))
         self.readout = CoherenceReadout(
             config.vocab_size, config.k, config.readout_start, config.rounding in ("both", "logits")

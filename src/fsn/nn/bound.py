@@ -15,7 +15,7 @@ class BoundedUpdate(nn.Module):
 
     def __init__(self, start: float = 2 * math.pi) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(torch.tensor(start))
+        self.alpha = nn.Parameter(torch.tensor(float(start)))
 
     def forward(self, update: Tensor) -> Tensor:
         if ops.cpu.applies(update):

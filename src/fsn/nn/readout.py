@@ -27,7 +27,7 @@ class CoherenceReadout(nn.Module):
     ) -> None:
         super().__init__()
         self.prototypes = nn.Parameter(torch.randn(vocab_size, k) * std)
-        self.scale = nn.Parameter(torch.tensor(k**-0.5 if start is None else start))
+        self.scale = nn.Parameter(torch.tensor(float(k**-0.5 if start is None else start)))
         self.round_output = round_output
 
     def forward(self, theta: Tensor, context: Context = PLAIN) -> Tensor:
