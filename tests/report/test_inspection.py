@@ -90,7 +90,7 @@ def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, 
     assert "<h1>fsn-1m</h1>" in page and all(f'<section id="{name}">' in page for name in ALL)
     assert all(html.escape(f.sentence) in page for f in found.values())
     figures = {name for f in found.values() for name in f.figures}
-    assert figures >= {"coupling", "coupling-history", "lesions", "looks", "states", "training"}
+    assert figures >= {"coupling", "coupling-history", "lesions", "looks", "states", "training", "updates"}
     assert page.count("data:image/svg+xml;base64,") == len(figures)
     assert all((tmp_path / "out" / f"{name}.svg").is_file() for name in figures)
 
@@ -154,8 +154,8 @@ def test_a_run_on_another_text_is_refused_before_anything_is_measured(
 def test_a_transformer_is_asked_for_what_it_has(
     runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path
 ) -> None:
-    has = [name for name, decorator in declared().items() if "has_coupling" not in decorator]
-    assert len(has) < len(ALL) and "coupling" not in has
+    has = [name for name, how in declared().items() if "has_coupling" not in how and "has_bounds" not in how]
+    assert len(has) < len(ALL) and not {"coupling", "updates"} & set(has)
     assert applicable(runs[1]) == has
     assert list(inspect_run(Subject(runs[1], corpus, windows=8, cache=str(tmp_path)))) == has
 

@@ -8,6 +8,7 @@ Each is one file that measures, draws, and makes itself known (:mod:`~fsn.measur
 - :mod:`~fsn.measure.looks`: where attention goes when a passage is repeated
 - :mod:`~fsn.measure.states`: do token states come to agree through depth?
 - :mod:`~fsn.measure.training`: loss against epochs and time, time to a target loss, speed and memory, failed runs
+- :mod:`~fsn.measure.updates`: how far each layer moves the phases, and whether its blocks work inside their bound
 
 They share :mod:`~fsn.measure.metrics` (what a run logged), :mod:`~fsn.measure.losses` (the loss of every token),
 :mod:`~fsn.measure.bootstrap`, :mod:`~fsn.measure.tables` and :mod:`~fsn.measure.style`.

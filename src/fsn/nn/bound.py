@@ -24,7 +24,7 @@ class BoundedUpdate(nn.Module):
 
 
 class Unbounded(nn.Module):
-    """No bound and no scale: the update as it comes (it diverges; the paper measured that too)."""
+    """No bound and no scale: the update as it comes. The paper's model diverged without a bound, ours trained."""
 
     alpha = None
 
