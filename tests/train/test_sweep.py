@@ -101,6 +101,9 @@ def test_arguments_are_what_fsn_train_reads() -> None:
         ("runs: [{preset: fsn-1m, seed: 1, seed: 2}]", "'seed' is given twice; give it once"),
         ("runs: [{preset: fsn-1m, seed: 2020-01-01}]", "a date stands in it; put it in quotes"),
         ("[" * 5000, "nested too deeply"),
+        ("runs: [{preset: fsn-1m}, {preset: fsn-3m}]", "run fsn-3m: there is no preset"),
+        ("runs: [{preset: transformer-1m, model: {d: 32}}]", "run transformer-1m: .* has no field 'd'"),
+        ("{defaults: {preset: fsn-1m}, grid: {model.k: [8, -8]}}", "run k-8: .*k is -8"),
         (
             "grid: {preset: a, seed: &s [1,2,3,4,5,6,7,8,9,0], a: *s, b: *s, c: *s, d: *s}",
             "more than 10,000 runs",
@@ -266,7 +269,7 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     file = plan(
         tmp_path,
         grid={"preset": "fsn-1m", "seed": [0, 1]},
-        runs=[{"name": "bad", "preset": "no-such-model"}],
+        runs=[{"name": "bad", "preset": "fsn-1m", "corpus": str(tmp_path / "gone.txt")}],
     )
     done, begun, bad = read_sweep(file)
     for job, budget in ((done, None), (begun, 1e-5)):
@@ -277,7 +280,7 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     notes = run_here([done, begun, bad], [None, None], said.append)
     assert notes == {"bad": "failed"}
     assert "goes on: fsn-1m-seed1" in said and "finished: fsn-1m-seed1" in said
-    assert any(line.startswith("failed: bad (exit code 2): fsn: there is no preset") for line in said)
+    assert any(line.startswith("failed: bad (exit code 2): fsn: there is no corpus") for line in said)
     assert not any("seed0" in line for line in said)
     assert (done.out / "log.txt").read_bytes() == before
     assert load_run(begun.out).finished

@@ -29,6 +29,7 @@ from ..checks import check
 from ..errors import UserError, needs, reason
 from ..io import is_plain_name, read_yaml
 from ..models import config_from_dict, config_to_dict, preset_with
+from ..models.family import PAPER_VOCABULARY
 from .loop import StopRequest
 from .recipe import Recipe, with_numbers
 from .resume import find_source
@@ -145,6 +146,11 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     for name, times in Counter(job.name for job in jobs).items():
         check(times == 1, f"{path}: two runs are called {name!r}; give each its own name")
     check(bool(jobs), f"{path}: this sweep has no runs")
+    for job in {f"{job.preset} {sorted(job.model.items())}": job for job in jobs}.values():
+        try:  # with any number of symbols: a wrong field is to be found before the first run, not after it
+            preset_with(job.preset, PAPER_VOCABULARY, job.model)
+        except UserError as error:
+            raise UserError(f"{path}: run {job.name}: {error}") from None
     return jobs
 
 
