@@ -12,8 +12,7 @@ from .. import ops
 from ..checks import check
 from ..errors import UserError
 from ..ops.fused.heads import applies, frustrated_update
-from .coupling import CouplingKernel
-from .gates import Gates
+from .coupling import CouplingKernel, Gates
 from .past import Cache, Past
 from .selfcheck import trusted
 
