@@ -23,6 +23,8 @@ class LanguageModel(nn.Module):
 
     config: Config
     probe: Probe = NO_PROBE
+    first_point = "embedding"
+    """The named point where tokens have become what the first layer reads."""
     tokenizer: Tokenizer | None = None
     """How text becomes tokens; None where nobody has said: set it, e.g. to the alphabet of a corpus."""
     window: int = 256
