@@ -19,7 +19,7 @@ from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.explore.explorer import Explorer, copy_depth, coupling_force, pulls, walk
 from fsn.measure import without_field
-from fsn.measure.copy_depth import CAP, longest_matches
+from fsn.measure.copy_depth import CAP, label
 from fsn.models import FSN
 from tests.data.subwords import byte_pairs
 from tests.demo.browser import find_browser
@@ -67,9 +67,12 @@ def test_copy_depth_is_the_instruments() -> None:
     generator = torch.Generator().manual_seed(0)
     for symbols in (2, 5, 60):
         tokens = torch.randint(symbols, (120,), generator=generator)
-        match, distance = longest_matches(Windows(tokens.to(torch.uint8), 120, 120))
+        labels = label(Windows(tokens.to(torch.uint8), 120, 120))
         depth, back = copy_depth(tokens)
-        assert depth == [0, *np.clip(match[0].astype(int) - 1, 0, CAP)] and back == [0, *distance[0]]
+        assert depth == [0, *np.clip(labels.match[0].astype(int) - 1, 0, CAP)] and back == [
+            0,
+            *labels.distance[0],
+        ]
     assert copy_depth(torch.tensor([3])) == ([0], [0])
 
 

@@ -34,10 +34,10 @@ def brute_force(window: list[int]) -> tuple[list[int], list[int]]:
 
 
 def assert_equal_to_brute_force(windows: np.ndarray) -> None:
-    match, distance = cd.longest_matches(windows_from(windows), chunk=3)
+    found = cd.label(windows_from(windows), chunk=3)
     expected = [brute_force(row.tolist()) for row in windows]
-    np.testing.assert_array_equal(match, [m for m, _ in expected])
-    np.testing.assert_array_equal(distance, [d for _, d in expected])
+    np.testing.assert_array_equal(found.match, [m for m, _ in expected])
+    np.testing.assert_array_equal(found.distance, [d for _, d in expected])
     depth = cd.label(windows_from(windows)).depth
     np.testing.assert_array_equal(depth, [[min(max(m - 1, 0), 32) for m in row] for row, _ in expected])
 
@@ -79,10 +79,10 @@ def test_full_size_adversarial_windows() -> None:
     ]
     windows = np.array(rows, np.uint8)
     assert_equal_to_brute_force(windows)
-    match, distance = cd.longest_matches(windows_from(windows))
-    assert match[0, -1] == 255 and distance[0, -1] == 1
-    assert match[1].max() == 0 and distance[1].max() == 0
-    assert cd.label(windows_from(windows)).depth[0].max() == cd.CAP
+    found = cd.label(windows_from(windows))
+    assert found.match[0, -1] == 255 and found.distance[0, -1] == 1
+    assert found.match[1].max() == 0 and found.distance[1].max() == 0
+    assert found.depth[0].max() == cd.CAP
 
 
 def test_windows_longer_than_256() -> None:
@@ -140,8 +140,8 @@ def test_cache_is_used_repaired_and_keyed(tmp_path, monkeypatch) -> None:
     first = cd.label_corpus(corpus(text), "valid", 64, 32, tmp_path)
     (file,) = folder.iterdir()
     calls = []
-    original = cd.longest_matches
-    monkeypatch.setattr(cd, "longest_matches", lambda *a, **k: calls.append(1) or original(*a, **k))
+    original = cd.label
+    monkeypatch.setattr(cd, "label", lambda *a, **k: calls.append(1) or original(*a, **k))
     again = cd.label_corpus(corpus(text), "valid", 64, 32, tmp_path)
     assert not calls
     np.testing.assert_array_equal(first.match, again.match)

@@ -14,7 +14,7 @@ import yaml
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
 from fsn.measure import copy_depth, losses
-from fsn.measure.metrics import check_comparable, check_metrics, vocabulary_of
+from fsn.measure.metrics import check_comparable, check_metrics
 from fsn.train import Recipe, Run, load_run, train
 from tests.measure.example_runs import made_up_run
 from tests.small import small
@@ -133,7 +133,7 @@ def test_good_folders_load(tmp_path: Path) -> None:
     folders = [write_run(tmp_path / name, lines(1, 2)) for name in ("a", "b")]
     loaded = load_runs(folders)
     assert [run.name for run in loaded] == ["a", "b"] and len(loaded[0].epochs) == 2
-    assert vocabulary_of(loaded[0]) == 205
+    assert loaded[0].model_config.vocab_size == 205
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def snippet(models: Models, text: str) -> dict[str, Any]:
         shown[key] |= {"offsets": seen.offsets, "looks": seen.weights.round(4).tolist()}
         with evaluating(model), record(model, "layers.*.attention") as points:
             model(tokens)
-        shown[key]["maps"] = [attention_map(points[f"layers.{i}.attention"]) for i in range(len(points))]
+        shown[key]["maps"] = [attention_map(weights) for weights in points.values()]
     return {"text": 2 * text, "period": period, "models": shown}
 
 

@@ -16,23 +16,16 @@
   const state = { reading: null, look: null, at: 0, shown: null, chosen: null };
 
   // Everything a person or a model wrote becomes text, never markup.
-  function make(tag, attributes = {}, ...children) {
-    const element = document.createElement(tag);
+  function filled(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) {
-      if (name === "class") element.className = value;
-      else if (name.startsWith("--")) element.style.setProperty(name, value);
-      else if (name.startsWith("on")) element[name] = value;
+      if (name.startsWith("--")) element.style.setProperty(name, value);
       else element.setAttribute(name, value);
     }
     element.append(...children);
     return element;
   }
-  function draw(tag, attributes, ...children) {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    element.append(...children);
-    return element;
-  }
+  const make = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+  const draw = (tag, attributes, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
   const glyph = (label) => (label === "" ? "‥" : label === "\n" ? "⏎" : label === "\t" ? "⇥" : label);
   const named = (label) => (label === " " ? "␣" : glyph(label));
   const code = (...labels) => make("code", {}, labels.map(named).join(""));

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils import can_return_tuple
 
 from ..errors import UserError
-from ..models import FSN, build_from_config, config_from_dict
+from ..models import build_from_config, config_from_dict
 from ..nn import Cache, Probe, record, replace
 
 CODE_FILE = "modeling_fsn"
@@ -180,7 +180,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             use_cache = cache is not None
         with contextlib.ExitStack() as stack:
             if inputs_embeds is not None:
-                stack.enter_context(replace(self.model, {self._first_point: inputs_embeds}))
+                stack.enter_context(replace(self.model, {self.model.first_point: inputs_embeds}))
             states = self._recorded(stack, output_hidden_states, "output_hidden_states", "state")
             attentions = self._recorded(stack, output_attentions, "output_attentions", "attention")
             if cache is None and not use_cache:
@@ -205,18 +205,13 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             attentions=None if attentions is None else tuple(by_head(a) for a in attentions.values()),
         )
 
-    @property
-    def _first_point(self) -> str:
-        """Where symbols have become phases, or a transformer's states."""
-        return "phases" if isinstance(self.model, FSN) else "embedding"
-
     def _recorded(
         self, stack: contextlib.ExitStack, wanted: bool | None, option: str, point: str
     ) -> dict[str, Tensor] | None:
         """Where ``wanted``, by the call or by the config, a dict that fills with every layer's ``point``."""
         if not (getattr(self.config, option, False) if wanted is None else wanted):
             return None
-        first = [self._first_point] if point == "state" else []
+        first = [self.model.first_point] if point == "state" else []
         return stack.enter_context(record(self.model, *first, f"layers.*.{point}"))
 
     def _as_read(self, tokens: Tensor) -> Tensor:

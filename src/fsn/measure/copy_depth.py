@@ -87,8 +87,28 @@ def distance_bins(length: int = 256) -> Edges:
     return tuple(edges)
 
 
-def longest_matches(windows: Windows, chunk: int = 1024) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """Length of the longest earlier match of every target, and the distance back to it.
+@dataclass(frozen=True)
+class CopyDepth:
+    """``match`` and ``distance`` (n, T−1) of the windows of ``length`` tokens that start every ``stride``: of every
+    target the length of the longest earlier match, not capped, and the distance back to it, 0 where there is none."""
+
+    match: NDArray[np.uint16]
+    distance: NDArray[np.uint16]
+    length: int
+    stride: int
+
+    @property
+    def depth(self) -> NDArray[np.uint8]:
+        """depth = min(max(m − 1, 0), 32), (n, T−1)."""
+        return np.minimum(np.maximum(self.match, 1) - 1, CAP).astype(np.uint8)
+
+    def share(self, at_least: int = DEEP) -> float:
+        """Share of all targets of at least this depth."""
+        return float((self.depth >= at_least).mean())
+
+
+def label(windows: Windows, chunk: int = 1024) -> CopyDepth:
+    """Labels of every target of every window.
 
     Walk along the windows and keep, for every lag d, the length of the run of equalities that ends here:
 
@@ -96,8 +116,6 @@ def longest_matches(windows: Windows, chunk: int = 1024) -> tuple[NDArray[np.uin
 
     The walk is one of Python over t and of numpy over lags and windows. Run and lag live in one integer,
     ``run · T + (T − 1 − d)``, so that a single maximum finds the longest run and, among equals, the nearest.
-
-    Returns ``(m, d)``, each (n, T−1); d is 0 where m is 0. The length is not capped here.
     """
     count, length = len(windows), windows.length
     kind = np.uint16 if length <= 256 else np.uint32
@@ -122,31 +140,7 @@ def longest_matches(windows: Windows, chunk: int = 1024) -> tuple[NDArray[np.uin
             match[start : start + chunk] = found
             distance[start : start + chunk] = np.where(found > 0, length - 1 - best.T % kind(length), 0)
             bar.update(w.shape[1])
-    return match, distance
-
-
-@dataclass(frozen=True)
-class CopyDepth:
-    """``match`` and ``distance`` (n, T−1) of the windows of ``length`` tokens that start every ``stride``."""
-
-    match: NDArray[np.uint16]
-    distance: NDArray[np.uint16]
-    length: int
-    stride: int
-
-    @property
-    def depth(self) -> NDArray[np.uint8]:
-        """depth = min(max(m − 1, 0), 32), (n, T−1)."""
-        return np.minimum(np.maximum(self.match, 1) - 1, CAP).astype(np.uint8)
-
-    def share(self, at_least: int = DEEP) -> float:
-        """Share of all targets of at least this depth."""
-        return float((self.depth >= at_least).mean())
-
-
-def label(windows: Windows) -> CopyDepth:
-    """Labels of every target of every window."""
-    return CopyDepth(*longest_matches(windows), windows.length, windows.stride)
+    return CopyDepth(match, distance, length, windows.stride)
 
 
 def label_corpus(

@@ -177,10 +177,9 @@ def read_gates(model: nn.Module, tokens: torch.Tensor) -> Table:
     with evaluating(model), record(model, "layers.*.gates.value") as points:
         model(tokens)
     rows = []
-    for i in range(len(model.layers)):  # type: ignore[arg-type]
-        gate = points[f"layers.{i}.gates.value"].detach().double().cpu()
-        flat = gate.reshape(-1, gate.shape[-1])
-        row = {"layer": i + 1, "mean": flat.mean().item(), "rms": flat.pow(2).mean().sqrt().item()}
+    for layer, gate in enumerate(points.values(), 1):
+        flat = gate.double().cpu().reshape(-1, gate.shape[-1])
+        row = {"layer": layer, "mean": flat.mean().item(), "rms": flat.pow(2).mean().sqrt().item()}
         for name, sign in {"attractive": flat > 0, "repulsive": flat < 0}.items():
             row[name] = sign.double().mean().item()
             row[f"always_{name}"] = sign.all(dim=0).double().mean().item()

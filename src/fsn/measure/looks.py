@@ -109,8 +109,8 @@ def look(model: nn.Module, windows: Tensor, period: int, name: str) -> Looks:
             with record(model, "layers.*.attention") as points:
                 _, losses = model(inputs, targets=targets)
             seen = []
-            for point in sorted(points, key=lambda name: int(name.split(".")[1])):
-                weights = points[point].double()
+            for point in points.values():
+                weights = point.double()
                 weights = weights.mean(dim=1) if weights.dim() == 4 else weights  # over heads
                 seen.append(
                     torch.stack([weights[:, t, t - period + offset].mean(1).sum().cpu() for offset in kept])

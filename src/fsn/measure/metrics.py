@@ -65,27 +65,19 @@ def diverged_at(run: Run) -> int | None:
     return None
 
 
-def vocabulary_of(run: Run) -> int | None:
-    """Number of symbols of the run's corpus, if its configuration says so."""
-    symbols = (run.config.get("corpus") or {}).get("symbols")
-    if isinstance(symbols, str):
-        return len(symbols) // 2
-    return (run.config.get("model") or {}).get("vocab_size")
-
-
 def check_comparable(runs: Sequence[Run]) -> None:
     """Stop a comparison of runs on different corpora, vocabularies or window lengths with one sentence."""
     if not runs:
         raise UserError("There is no run to measure; give at least one run folder.")
     first = runs[0]
     for run in runs[1:]:
-        one, other = first.config.get("corpus") or {}, run.config.get("corpus") or {}
-        symbols = [vocabulary_of(r) for r in (first, run)]
-        lengths = [(r.config.get("recipe") or {}).get("length") for r in (first, run)]
+        one, other = first.config["corpus"], run.config["corpus"]
+        symbols = [r.model_config.vocab_size for r in (first, run)]
+        lengths = [r.recipe.length for r in (first, run)]
         if symbols[0] != symbols[1] or any(one.get(x) != other.get(x) for x in ("symbols", "tokenizer")):
             why = f"have different vocabularies ({symbols[0]} and {symbols[1]} symbols)"
-        elif one.get("sha256") != other.get("sha256"):
-            names = f"{one.get('name')} and {other.get('name')}, or two versions of one"
+        elif one["sha256"] != other["sha256"]:
+            names = f"{one['name']} and {other['name']}, or two versions of one"
             why = f"were trained on different corpora ({names})"
         elif lengths[0] != lengths[1]:
             why = f"use windows of {lengths[0]} and {lengths[1]} tokens"
@@ -99,11 +91,10 @@ def check_comparable(runs: Sequence[Run]) -> None:
 
 def check_corpus(run: Run, corpus: Corpus) -> None:
     """Stop if a run is to be measured on another text than the one it was trained on."""
-    made = run.config.get("corpus") or {}
-    means = corpus.encoding.record()
-    if any(made.get(name) != means[name] for name in means) or made.get("sha256") != corpus.sha256:
+    made, means = run.config["corpus"], corpus.encoding.record()
+    if any(made.get(name) != means[name] for name in means) or made["sha256"] != corpus.sha256:
         raise UserError(
-            f"{run.name} was trained on {made.get('name')} ({vocabulary_of(run)} symbols), not on this "
+            f"{run.name} was trained on {made['name']} ({run.model_config.vocab_size} symbols), not on this "
             f"{corpus.name} ({corpus.vocab_size} symbols); measure it on its own corpus."
         )
 

@@ -33,10 +33,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data import Windows
 from ..errors import UserError
+from ..models import FSN, LanguageModel
 from ..nn import record
 from .finding import Finding, Subject, instrument
 from .losses import evaluating
@@ -154,22 +155,19 @@ class DepthProfile:
         return Table.of(HEAD | {name: (ABOUT[name], form) for name, form in forms.items()}, rows)
 
 
-def depth_profile(model: nn.Module, tokens: Tensor, label: str = "") -> DepthProfile:
+def depth_profile(model: LanguageModel, tokens: Tensor, label: str = "") -> DepthProfile:
     """Run ``tokens`` (B, T) through a model and diagnose its states through depth.
 
     FSN and Kuramoto states are the phases after each layer; transformer states are the residual stream.
     """
-    layers = len(model.layers)  # type: ignore[arg-type]
-    phases = hasattr(model.layers[0], "kernel")  # type: ignore[index]
-    first = "phases" if phases else "embedding"
-    with evaluating(model), record(model, first, "layers.*.state") as points:
+    phases = isinstance(model, FSN)
+    with evaluating(model), record(model, model.first_point, "layers.*.state") as points:
         model(tokens)
-    names = [first, *(f"layers.{i}.state" for i in range(layers))]
-    found = [diagnose(points[name].float().cpu(), phases) for name in names]
+    found = [diagnose(state.float().cpu(), phases) for state in points.values()]
     values = {name: [row[name] for row in found] for name in (ABOUT if phases else STATE_QUANTITIES)}
-    sizes = zip(("token_order", "coordinate_order"), points[first].shape[-2:], strict=True)
+    sizes = zip(("token_order", "coordinate_order"), points[model.first_point].shape[-2:], strict=True)
     baseline = {name: math.sqrt(math.pi / (4 * size)) for name, size in sizes} if phases else {}
-    return DepthProfile(label, phases, list(range(layers + 1)), values, baseline)
+    return DepthProfile(label, phases, list(range(len(found))), values, baseline)
 
 
 PROFILE_PANELS = (

@@ -33,7 +33,6 @@ from .metrics import (
     require_epochs,
     steady_seconds,
     valid_bits,
-    vocabulary_of,
 )
 from .style import CYCLE, WIDTH, colours, drawing, legend
 from .tables import Table
@@ -338,8 +337,8 @@ def check_runs(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         if run.name in trailing(first):
             best = f"where its best sibling has {min(first.values()):.4f}"
             found[run.name]["plateau"] = f"{first[run.name]:.4f} bits after the first epoch {best}"
-        vocabulary, lost = vocabulary_of(run), diverged_at(run)
-        guessing = math.log2(vocabulary) if vocabulary and vocabulary > 1 else math.inf
+        vocabulary, lost = run.model_config.vocab_size, diverged_at(run)
+        guessing = math.log2(vocabulary) if vocabulary > 1 else math.inf
         losses = {row["epoch"]: epoch_value(row, "valid_bits") for row in run.epochs}
         worse = next((epoch for epoch, loss in losses.items() if loss > guessing), None)
         if lost is not None:

@@ -23,6 +23,8 @@ class LanguageModel(nn.Module):
 
     config: Config
     probe: Probe = NO_PROBE
+    first_point = "embedding"
+    """The named point where tokens have become what the first layer reads."""
     tokenizer: Tokenizer | None = None
     """How text becomes tokens; None where nobody has said: set it, e.g. to the alphabet of a corpus."""
     window: int = 256
@@ -47,8 +49,8 @@ class LanguageModel(nn.Module):
         ``attention_mask`` (B, T) is zero for padding in front of a sequence or behind it. A target of −100, or one
         that stands at padding, has loss zero: the mean over the others is ``loss.sum() / (targets != -100).sum()``.
         """
-        tokens, targets, padding = self._prepared(tokens, targets, attention_mask)
-        logits = self.compute_logits(tokens, self._context(tokens, dropout_key, padding))
+        tokens, targets, context = self._prepared(tokens, targets, attention_mask, dropout_key)
+        logits = self.compute_logits(tokens, context)
         if targets is None:
             return logits
         return logits, ops.cross_entropy(logits, targets)
@@ -68,9 +70,8 @@ class LanguageModel(nn.Module):
 
         tokens, targets (B, T) -> (B, T) float32
         """
-        tokens, masked, padding = self._prepared(tokens, targets, attention_mask)
+        tokens, masked, context = self._prepared(tokens, targets, attention_mask, dropout_key)
         assert masked is not None
-        context = self._context(tokens, dropout_key, padding)
         if documents is not None:
             if documents.shape != tokens.shape:
                 raise UserError(
@@ -115,9 +116,14 @@ class LanguageModel(nn.Module):
             raise
 
     def _prepared(
-        self, tokens: Tensor, targets: Tensor | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Checked tokens and targets, neither of which count at padding, and where padding is; None: no matter."""
+        self,
+        tokens: Tensor,
+        targets: Tensor | None,
+        mask: Tensor | None,
+        dropout_key: ops.DropoutKey | None,
+    ) -> tuple[Tensor, Tensor | None, Context]:
+        """Checked tokens and targets, neither of which count at padding, and the context of a sequence read whole; in
+        training mode, a dropout key is drawn where none is given."""
         padding = None
         if mask is not None and isinstance(tokens, Tensor):
             if mask.shape != tokens.shape:
@@ -136,17 +142,11 @@ class LanguageModel(nn.Module):
             if not bool(begins.any()):
                 padding = None  # all of it comes behind the sequences, where causality hides it
         self.check_tokens(tokens, targets)
-        return tokens, targets, padding
-
-    def _context(
-        self, tokens: Tensor, dropout_key: ops.DropoutKey | None, padding: Tensor | None = None
-    ) -> Context:
-        """A sequence read whole; in training mode, a dropout key is drawn where none is given."""
         if not self.training or not self.uses_dropout:
             dropout_key = None
         elif dropout_key is None:
             dropout_key = ops.DropoutKey.draw(tokens.device)
-        return Context(self.probe, dropout_key, padding=padding)
+        return tokens, targets, Context(self.probe, dropout_key, padding=padding)
 
     @property
     def uses_dropout(self) -> bool:

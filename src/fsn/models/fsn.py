@@ -118,6 +118,7 @@ class FSN(LanguageModel):
     """tokens (B, T) -> logits (B, T, V). See the module's text for what is unusual."""
 
     config: FSNConfig
+    first_point = "phases"
 
     def __init__(self, config: FSNConfig) -> None:
         super().__init__()

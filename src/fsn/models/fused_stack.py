@@ -85,10 +85,7 @@ def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
 
 def parts_of(kernel: CouplingKernel) -> list[Tensor | None]:
     """w0 re, im, w1 re, im; None for what does not exist."""
-    parts: list[Tensor | None] = []
-    for pair in (kernel.w0, kernel.w1):
-        parts += [None, None] if pair is None else [pair.re, pair.im]
-    return parts
+    return [getattr(kernel, f"{field}_{part}") for field in ("present", "successor") for part in ("re", "im")]
 
 
 def modes_of(block: MeanField) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from .attention import FrustratedAttention
-from .bound import BoundedUpdate, Unbounded
 from .context import PLAIN, Context
-from .coupling import CouplingKernel, FrustratedCoupling
-from .embedding import PhaseEmbedding
+from .coupling import CouplingKernel, FrustratedCoupling, Gates
 from .feedforward import MeanField, NoFeedForward, SwiGLU, TorusSwiGLU
-from .gates import Gates
 from .past import Cache, Past
 from .probe import NO_PROBE, Probe, record, replace
-from .readout import CoherenceReadout
-from .register import Register
+from .symbols import CoherenceReadout, PhaseEmbedding
 from .transformer import CausalSelfAttention
+from .update import BoundedUpdate, Register, Unbounded
 
 __all__ = [
     "NO_PROBE",

@@ -12,8 +12,7 @@ from .. import ops
 from ..checks import check
 from ..errors import UserError
 from ..ops.fused.heads import applies, frustrated_update
-from .coupling import CouplingKernel
-from .gates import Gates
+from .coupling import CouplingKernel, Gates
 from .past import Cache, Past
 from .selfcheck import trusted
 
@@ -143,13 +142,13 @@ class FrustratedAttention(nn.Module):
         query = ops.rotary_features(theta, gate_q, self.rates, at)
         keys = ops.rotary_features(theta, gate_k, self.rates, at)
         w0, w1 = (self._coefficients(pair, batch) for pair in (self.kernel.w0, self.kernel.w1))
-        field = None
+        score, field = self.kernel.score, None
         if past is not None:
             keys, field = self._remember(theta, keys, w0, w1, past, first)
         drops = self.dropout > 0 and self.training
         update = gate_v * ops.synchronize(
             theta, query, keys, self._per_row(self.tau, batch), w0, w1, self.law.harmonics, self.law.frame,
-            score=self._score(batch), field=field, first=first,
+            score=None if score is None else self._columns(score, batch), field=field, first=first,
             padding=None if apart is None else self._per_head(apart),
             point=lambda name, x: F.dropout(x, self.dropout, drops) if name == "attention" else x,
         )  # fmt: skip
@@ -177,46 +176,34 @@ class FrustratedAttention(nn.Module):
 
     def _heads(self, theta: Tensor) -> Tensor:
         """(B, T, d) -> (B·H, T, k)"""
-        if self.heads == 1:
-            return theta
         return theta.unflatten(-1, (self.heads, self.k)).transpose(1, 2).flatten(0, 1)
 
     def _per_head(self, x: Tensor) -> Tensor:
         """What all heads of a row share: (B, ...) -> (B·H, ...)"""
-        return x if self.heads == 1 else x.repeat_interleave(self.heads, dim=0)
+        return x.repeat_interleave(self.heads, dim=0)
 
     def _per_row(self, x: Tensor, batch: int) -> Tensor:
         """A number of each head: (H,) -> (B·H, 1, 1)"""
         return x.repeat(batch)[:, None, None]
 
+    def _columns(self, x: Tensor, batch: int) -> Tensor:
+        """Each head's own columns: (n, d) -> (n, B·H, 1, k); a single head's serve all rows, (n, 1, 1, k)"""
+        return x.unflatten(-1, (self.heads, self.k)).repeat(1, batch if self.heads > 1 else 1, 1)[:, :, None]
+
     def _coefficients(self, pair: ops.Pair | None, batch: int) -> ops.Pair | None:
-        """Each head's own columns: (N, d) -> (B·H, 1, N, k)"""
-        if pair is None or self.heads == 1:
-            return pair
-
-        def split(x: Tensor | None) -> Tensor | None:
-            if x is None:
-                return None
-            own = x.unflatten(-1, (self.heads, self.k)).transpose(0, 1)
-            return own.repeat(batch, 1, 1)[:, None]
-
-        re = split(pair.re)
+        """Those of each head: (N, d) -> (B·H, 1, N, k)"""
+        if pair is None:
+            return None
+        re, im = (None if part is None else self._columns(part, batch).movedim(0, 2) for part in pair)
         assert re is not None
-        return ops.Pair(re, split(pair.im))
-
-    def _score(self, batch: int) -> Tensor | None:
-        """The same of the successor's weight in the score: (2, d) -> (2, B·H, 1, k)"""
-        score = self.kernel.score
-        if score is None or self.heads == 1:
-            return score
-        return score.unflatten(-1, (self.heads, self.k)).repeat(1, batch, 1)[:, :, None]
+        return ops.Pair(re, im)
 
     def _gates(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value gates: theta (B·H, T, k) -> three (B·H, T, k)"""
         features = ops.phase_features(theta)
-        if self.heads == 1:
-            own: tuple[Tensor, Tensor, Tensor] = self.gates[0](features)
-            return own
+        if self.heads == 1:  # to stack one would copy it
+            query, key, value = self.gates[0](features)
+            return query, key, value
         by_head = features.unflatten(0, (-1, self.heads)).unbind(1)
         made = [gate(part) for gate, part in zip(self.gates, by_head, strict=True)]
         query, key, value = (torch.stack(parts, dim=1).flatten(0, 1) for parts in zip(*made, strict=True))

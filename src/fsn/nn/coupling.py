@@ -1,16 +1,17 @@
-"""The coupling kernel and the attention half of a layer."""
+"""The attention half of a layer, its gates and its coupling kernel."""
 
 from __future__ import annotations
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
 from . import decode
 from .context import PLAIN, Context
-from .gates import Gates
+from .probe import NO_PROBE, Probe
 
 SUCCESSOR_GATE = 1.5
 """The paper's "successor gate init": w1 starts at σ(1.5) ≈ 0.82, w0 at 1 − σ(1.5) ≈ 0.18."""
@@ -90,6 +91,35 @@ class CouplingKernel(nn.Module):
                     full[..., 1] = pair.im
             result[name] = full
         return result
+
+
+class Gates(nn.Module):
+    """The query, key and value gates, one set shared by all layers.
+
+    Three linear maps of [cos θ, sin θ] with weights zero and biases one at the start.
+
+    Query and key gates pass through softplus and are divided by their mean over coordinates, so they are
+    nonnegative and average to one. The value gate is the linear map itself, signed: a coordinate may be
+    attracted or repelled. ``positive_value`` gives it a softplus instead.
+
+    The three maps are stored as one matrix, query then key then value, so that one product serves all.
+
+    features (B, T, 2k) -> three gates (B, T, k)
+    """
+
+    def __init__(self, k: int, positive_value: bool = False) -> None:
+        super().__init__()
+        self.k, self.positive_value = k, positive_value
+        self.weight = nn.Parameter(torch.zeros(3 * k, 2 * k))
+        self.bias = nn.Parameter(torch.ones(3 * k))
+
+    def forward(self, features: Tensor, probe: Probe = NO_PROBE) -> tuple[Tensor, Tensor, Tensor]:
+        raw = F.linear(features, self.weight, self.bias).to(features.dtype)
+        query, key, value = raw.split(self.k, dim=-1)
+        query = probe("gates.query", ops.normalise_gate(query))
+        key = probe("gates.key", ops.normalise_gate(key))
+        value = probe("gates.value", F.softplus(value) if self.positive_value else value)
+        return query, key, value
 
 
 class FrustratedCoupling(nn.Module):

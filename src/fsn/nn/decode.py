@@ -27,11 +27,10 @@ from torch import Tensor
 
 from .. import ops
 from .context import Context
-from .gates import Gates
 
 if TYPE_CHECKING:
-    from .bound import BoundedUpdate, Unbounded
-    from .coupling import CouplingKernel
+    from .coupling import CouplingKernel, Gates
+    from .update import BoundedUpdate, Unbounded
 
 SMALLEST = 1e-30
 """A lean cache holds key gates from here on, so that the phase of none is lost."""

@@ -109,7 +109,7 @@ def _watch(
 
 @contextlib.contextmanager
 def record(model: nn.Module, *patterns: str) -> Iterator[dict[str, Tensor]]:
-    """Record the points whose names match (shell patterns; all of them if none is given)."""
+    """Record the points whose names match (shell patterns; all if none is given), in the order they are reached."""
     with _watch(model, patterns or ("*",), {}) as points:
         yield points
 

@@ -14,11 +14,6 @@ WIDEST_HEAD = 256
 notes). The paper's transformer has one head, 352 wide at eight million parameters: it gets the plain formula there."""
 
 
-def previous(x: Tensor) -> Tensor:
-    """Each position gets its predecessor's row, the first one zeros: (..., T, d) -> (..., T, d)"""
-    return F.pad(x, (0, 0, 1, 0))[..., :-1, :]
-
-
 class KVShift(nn.Module):
     """k'_t = a k_t + b k_{t−1},  v'_t = c v_t + d v_{t−1}: the transformer's twin of successor coupling.
 
@@ -100,21 +95,15 @@ class CausalSelfAttention(nn.Module):
                 both = both.masked_fill(padding[:, None, first:, None], 0.0)
             if past is not None:
                 both = past["unshifted"].write(first, both.transpose(1, 2)).transpose(1, 2)
-            before = previous(both)[:, :, first:]
+            before = F.pad(both, (0, 0, 1, 0))[:, :, first:-1]  # the very first one's is zero
             if context.documents is not None:  # the first position of a document has no predecessor
                 begins = context.documents.diff(dim=1, prepend=context.documents[:, :1]) != 0
                 before = before.masked_fill(begins[:, None, :, None], 0.0)
             k_before, v_before = before.chunk(2, dim=-1)
             k, v = self.shift(k, v, k_before, v_before)
-        turns = self._turns(x, context)
+        make = ops.rotary_turns if context.cache is None else context.cache.cosines  # for all layers at once
+        turns = make(self.rates, x.dtype, first, first + length)
         return ops.turn_half(q, *turns), ops.turn_half(k, *turns), v
-
-    def _turns(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """cos ωt and sin ωt of the new positions, two (T, d/2): where there is a cache, made once for all layers."""
-        first, last = context.first, context.first + x.shape[1]
-        if context.cache is None:
-            return ops.rotary_turns(self.rates, x.dtype, first, last)
-        return context.cache.cosines(self.rates, x.dtype, first, last)
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         probe, past, first = context.probe, context.past, context.first

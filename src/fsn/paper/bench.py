@@ -22,7 +22,6 @@ import numpy as np
 import torch
 import yaml
 from numpy.typing import NDArray
-from torch import nn
 
 from ..data import Corpus
 from ..data.cache import cache_folder
@@ -37,6 +36,7 @@ from ..measure.metrics import check_comparable, check_metrics, diverged_at, firs
 from ..measure.states import first_windows
 from ..measure.tables import Table
 from ..measure.training import best_epoch
+from ..models import LanguageModel
 from ..report.html import plain
 from ..train import Run, load_run
 from ..train.sweep import Job
@@ -390,7 +390,7 @@ class Bench:
         return losses.run_losses(run, self.corpus(role), self.battery(role), choose_device(self.device))
 
     @once()
-    def model(self, run: Run) -> nn.Module:
+    def model(self, run: Run) -> LanguageModel:
         return run.load_model("best")
 
     @once()

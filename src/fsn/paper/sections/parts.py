@@ -11,7 +11,7 @@ import torch
 from ... import data
 from ...measure import losses
 from ...measure.bootstrap import SeedSummary, seed_summary
-from ...measure.metrics import diverged_at, valid_bits, vocabulary_of
+from ...measure.metrics import diverged_at, valid_bits
 from ...measure.training import loss_at
 from ...models import FSN as FSNModel
 from ...models import Transformer, TransformerConfig, build, count_parameters, preset
@@ -352,7 +352,7 @@ def bound_is_essential(b: Bench) -> Found:
     run = b.run(NO_BOUND)
     if diverged_at(run) is not None:
         return diverged_at(run) == 1, f"not finite in epoch {diverged_at(run)}"
-    loss, guessing = valid_bits(run)[0], math.log2(vocabulary_of(run) or 2)
+    loss, guessing = valid_bits(run)[0], math.log2(run.model_config.vocab_size)
     return loss > guessing, f"{loss:.2f} bits at epoch 1; guessing has {guessing:.2f}"
 
 
