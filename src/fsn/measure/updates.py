@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLOCKS = {"coupling": "update", "feed-forward": "feedforward"}
-RUN_AWAY = 0.01
-"""A block passes less than this of its raw update once it has run beyond its bound; healthy ones pass 0.05 and more."""
+RUN_AWAY = 0.02
+"""A block passes less than this of its raw update once it has run beyond its bound; healthy ones pass 0.04 and more."""
 COLUMNS = {
     "model": "The run.",
     "layer": "The layer, from 1.",
