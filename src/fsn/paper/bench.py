@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import shutil
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,7 +90,7 @@ def stored_text(roots: Iterable[Path], name: str) -> Text | None:
             battery = Battery(*(kept[name] for name in ARRAYS), *(int(kept[name]) for name in NUMBERS))
             sha256, start = kept["sha256"].tobytes().decode("ascii"), torch.from_numpy(kept["start"])
             return Text(sha256, int(kept["vocab_size"]), battery, float(kept["deep_share"]), start)
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
 
 
