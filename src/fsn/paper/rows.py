@@ -374,15 +374,11 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
 # -- numbers in evidence -----------------------------------------------------------------------------------
 
 
-def bits(value: float, digits: int = 4) -> str:
-    return f"{value:.{digits}f}"
-
-
 def times(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.2f}×"
 
 
-def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -> str:
+def listed(values: Iterable[float], form: Callable[[float], str] | str = ".4f") -> str:
     """Numbers with commas between them; ``form`` is a function, or a format such as ``.3f``."""
     write = (lambda value: number(value, form)) if isinstance(form, str) else form
     return ", ".join("no value" if math.isnan(value) else write(value) for value in values)
@@ -391,7 +387,7 @@ def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -
 def listing(
     values: Iterable[Any],
     true: Callable[[Any], Any],
-    form: Callable[[float], str] | str = bits,
+    form: Callable[[float], str] | str = ".4f",
     words: str = "{}",
 ) -> Found:
     """Whether something is true of these values, and the values in words: all of them at the one ``{}``, or each at
@@ -406,6 +402,6 @@ def listing(
     )
 
 
-def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits) -> Found:
+def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] | str = ".4f") -> Found:
     """Whether one number is below another, and both."""
     return ours < theirs, f"{listed([ours], form)} against {listed([theirs], form)}{where}"

@@ -44,7 +44,6 @@ from ..rows import (
     Measurement,
     Result,
     below,
-    bits,
     cite,
     item,
     listing,
@@ -52,7 +51,7 @@ from ..rows import (
     parameter_totals,
     signed,
 )
-from .main import at_epoch, difference, gap, mean
+from .main import at_epoch, difference, gap, margin, mean
 
 # -- ablations ---------------------------------------------------------------------------------------------
 
@@ -330,21 +329,20 @@ PENALTIES = {
 
 def penalties(b: Bench, *names: str) -> list[float]:
     """What each costs at epoch two, seed 0."""
-    pairs = ([mean(b, need.seed(0), 2) for need in PENALTIES[name]] for name in names)
-    return [without - whole for without, whole in pairs]
+    return [margin(b, *(need.seed(0) for need in PENALTIES[name])) for name in names]
 
 
 def lead_closes(b: Bench) -> Found:
-    early = mean(b, NO_PHASES_EARLY, 2) - mean(b, FSN_EARLY, 2)
+    early = margin(b, NO_PHASES_EARLY, FSN_EARLY)
     late, error = difference(b, NO_PHASES, FSN.seed(0, 1, 2))
-    evidence = f"{signed(early)} at epoch {b.epoch(2)}, {signed(late)} ± {bits(error)} at {b.epoch(30)}"
+    evidence = f"{signed(early)} at epoch {b.epoch(2)}, {signed(late)} ± {error:.4f} at {b.epoch(30)}"
     return early > 0 and late < early and late <= 2 * error, evidence
 
 
 def mean_field_recovers(b: Bench) -> Found:
     none, mf, swiglu = (mean(b, need) for need in (NO_FEEDFORWARD, MEAN_FIELD.seed(0), FSN.seed(0)))
     share = (none - mf) / (none - swiglu) if none != swiglu else math.nan
-    evidence = f"{bits(none)} without, {bits(mf)} mean field, {bits(swiglu)} SwiGLU: {share:.0%}"
+    evidence = f"{none:.4f} without, {mf:.4f} mean field, {swiglu:.4f} SwiGLU: {share:.0%}"
     return none > swiglu and share > 0.5, evidence
 
 
@@ -390,7 +388,7 @@ CLAIMS = (
     Claim("delay-helps", "Section 5", "Without the delay, harmonics alone, the loss at epoch two is higher.",
           (NO_DELAY, FSN_EARLY.seed(0)), lambda b: listing(penalties(b, "delay"), lambda p: p[0] > 0, signed)),
     Claim("phases-help-early", "Section 5", "Early in training the static phases help: lower seed mean at epoch two.",
-          (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY, 2), mean(b, NO_PHASES_EARLY, 2))),
+          (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY), mean(b, NO_PHASES_EARLY))),
     Claim("phases-lead-closes", "Section 5",
           "The lead of the phases closes by thirty epochs (here: not above two standard errors).",
           (FSN_EARLY, NO_PHASES_EARLY, FSN.seed(0, 1, 2), NO_PHASES), lead_closes),
