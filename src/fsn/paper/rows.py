@@ -16,6 +16,8 @@ from ..measure.bootstrap import SeedSummary
 from ..measure.metrics import diverged_at
 from ..measure.tables import Table
 from ..measure.tables import signed as signed
+from ..measure.training import loss_at
+from ..train import Run
 from .bench import Bench, NotRun
 from .needs import Need, commits_of, epochs_of
 
@@ -157,6 +159,19 @@ def data_table(rows: Sequence[Row]) -> Table:
     return table_of(COLUMNS, lines)
 
 
+def losses_at_end(bench: Bench, needs: Sequence[Need], groups: Sequence[Sequence[Run]]) -> Measurement:
+    """The seed mean of one need; or of the first minus that of the second. Seeds that diverged are named, not
+    averaged."""
+    found = [loss_at(runs, bench.epoch(need.epochs)) for need, runs in zip(needs, groups, strict=True)]
+    if len(found) == 2:
+        return found[0].mean - found[1].mean
+    return found[0], joined(*lost(groups[0]))
+
+
+def lost(runs: Iterable[Run]) -> list[str]:
+    return [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
+
+
 def joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
@@ -205,7 +220,7 @@ class Result:
         quantity: str,
         paper: Cited | float | None,
         needs: Sequence[Need],
-        measure: Callable[..., Measurement],
+        measure: Callable[..., Measurement] | None = None,
         form: str = ".4f",
         remark: str = "",
         level: str = "",
@@ -213,6 +228,8 @@ class Result:
         whole: bool = False,
     ) -> Row:
         """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
+        Without ``measure`` it is the seed mean of the loss after the epochs that are needed, of two needs their
+        difference.
 
         A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
         so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``level`` is the role of
@@ -237,7 +254,7 @@ class Result:
             if timed:
                 bench.same_setting(*groups)
                 remark = joined(remark, commits_of(runs))
-            found = measure(*groups)
+            found = measure(*groups) if measure is not None else losses_at_end(bench, needs, groups)
         except UserError as error:
             remark = joined(str(error), other)
         else:
@@ -357,9 +374,8 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     else:
         return verdict
     runs = bench.used(claim.needs)
-    lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
     evidence = joined(
-        evidence, *lost, bench.precisions(claim.needs), commits_of(runs) if claim.speed else "", text
+        evidence, *lost(runs), bench.precisions(claim.needs), commits_of(runs) if claim.speed else "", text
     )
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)

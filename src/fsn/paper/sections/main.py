@@ -89,17 +89,6 @@ def converged(runs: Sequence[Run]) -> SeedSummary:
     return seed_summary([lowest([run]) for run in runs])
 
 
-def at_epoch(epoch: int, runs: Sequence[Run]) -> Measurement:
-    """Seed mean at an epoch; seeds that diverged before it are named, not averaged."""
-    lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
-    return loss_at(runs, epoch), "; ".join(lost)
-
-
-def gap(epoch: int, ours: Sequence[Run], theirs: Sequence[Run]) -> float:
-    """Seed mean of the first group minus seed mean of the second, at an epoch."""
-    return loss_at(ours, epoch).mean - loss_at(theirs, epoch).mean
-
-
 BASE_PAPER = {KURAMOTO: Cited(1.637, 0.010), TRANSFORMER_CONVERGED: Cited(1.616, 0.004)}
 """enwik8 at one million parameters, from the abstract of the base layer's own paper, arXiv:2606.11585."""
 
@@ -143,22 +132,18 @@ def main_table(b: Bench, out: Result) -> None:
     place, code, late = (("main_table", where) for where in ("enwik8@30", "code@30", "enwik8@50"))
     out.heading = f"Text, epoch {end}"
     for title, need in TEXT.items():
-        out.row(title, cite_mean(*place, need.family), [need], partial(at_epoch, end))
+        out.row(title, cite_mean(*place, need.family), [need])
     for title, name, *pair in GAPS:
-        out.row(title, macro(name), pair, partial(gap, end), "+.4f")
-
-    def on_code(title: str, paper: Cited, need: Need, remark: str = "") -> None:
-        out.row(title, paper, [need], partial(at_epoch, end), remark=remark, level="code")
-
+        out.row(title, macro(name), pair, form="+.4f")
     out.heading, first = f"Code ({b.corpus_said('code')}), epoch {end}", CODE_FSN.seed(0)
-    on_code("Transformer", cite_mean(*code, "transformer"), CODE_TRANSFORMER)
-    on_code("FSN, seed 0", cite(*code, "fsn", "seed0"), first)
-    plateau = cite(*code, "fsn", "seed1_plateau")
-    on_code("FSN, seed 1", plateau, CODE_FSN.seed(1), "the paper's plateau failure")
-    on_code("FSN, seed 2", cite(*code, "fsn", "seed2"), CODE_FSN.seed(2))
-    title, paper = "FSN, seed 0, best epoch", cite(*code, "fsn", "best")
-    out.row(title, paper, [first], lowest, level="code")
-    on_code("FSN, no phases, seed 0", cite(*code, "fsn-nophase", "seed0"), CODE_NO_PHASES)
+    out.row("Transformer", cite_mean(*code, "transformer"), [CODE_TRANSFORMER], level="code")
+    out.row("FSN, seed 0", cite(*code, "fsn", "seed0"), [first], level="code")
+    plateau, remark = cite(*code, "fsn", "seed1_plateau"), "the paper's plateau failure"
+    out.row("FSN, seed 1", plateau, [CODE_FSN.seed(1)], remark=remark, level="code")
+    out.row("FSN, seed 2", cite(*code, "fsn", "seed2"), [CODE_FSN.seed(2)], level="code")
+    out.row("FSN, seed 0, best epoch", cite(*code, "fsn", "best"), [first], lowest, level="code")
+    zero = cite(*code, "fsn-nophase", "seed0")
+    out.row("FSN, no phases, seed 0", zero, [CODE_NO_PHASES], level="code")
 
     out.heading, best = f"Text, converged ({last} epochs)", cite(*late, "transformer", "best")
     out.row("Transformer, lowest of five seeds", best, [TRANSFORMER_CONVERGED], lowest)
@@ -205,10 +190,9 @@ CONTEXT = {
 @item("sequence-512", "Code at sequence length 512", "Section 4.2", *SHORT, *LONG)
 def sequence_512(b: Bench, out: Result) -> None:
     """Final and epoch-mean margins of the seed-0 pair at both window lengths, and the gain from more context."""
-    end, long = b.epoch(30), b.scale.length(512)
     for name, need in zip(CONTEXT, LONG, strict=True):
         paper = cite("main_table", "code@30/seq512", need.family)
-        out.row(f"{name}, length {long}", paper, [need], lambda runs: loss_at(runs, end), level="code")
+        out.row(f"{name}, length {b.scale.length(512)}", paper, [need], level="code")
 
     def row(key: str, words: str, value: Callable[..., float], pair: Pair, length: int) -> None:
         paper = cite("main_table", "code margins fsn minus transformer", f"seq{length} {key}")
@@ -218,7 +202,7 @@ def sequence_512(b: Bench, out: Result) -> None:
         row("final", "final margin", margin, pair, length)
         row("epoch mean", "mean margin over the epochs", mean_margin, pair, length)
     for name, (source, pair) in CONTEXT.items():
-        out.row(f"{name}: gain from doubling the context", macro(source), pair, partial(gap, end))
+        out.row(f"{name}: gain from doubling the context", macro(source), pair)
 
 
 # -- failures ----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ from ..rows import (
     parameter_totals,
     signed,
 )
-from .main import at_epoch, difference, gap, margin, mean
+from .main import difference, margin, mean
 
 # -- ablations ---------------------------------------------------------------------------------------------
 
@@ -75,31 +75,26 @@ def first_epoch(runs: list[Run]) -> Measurement:
 )
 def ablations(b: Bench, out: Result) -> None:
     """What the loss costs without the delay, the static phases, the lifted feed-forward input, or the bound."""
-    two, end = b.epoch(2), b.epoch(30)
+    two = b.epoch(2)
 
-    def loss(title: str, paper: Cited, need: Need, remark: str = "") -> None:
-        out.row(title, paper, [need], partial(at_epoch, two), remark=remark)
-
-    def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> None:
-        out.row(title, paper, [a, c], partial(gap, epoch), "+.4f", remark)
-
+    minus = partial(out.row, form="+.4f")
     fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
     one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
     out.heading = "Static phases"
-    loss(f"FSN, epoch {two}, three seeds", fsn, FSN_EARLY)
-    loss(f"no phases, epoch {two}, three seeds", real, NO_PHASES_EARLY)
-    minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), NO_PHASES_EARLY, FSN_EARLY)
+    out.row(f"FSN, epoch {two}, three seeds", fsn, [FSN_EARLY])
+    out.row(f"no phases, epoch {two}, three seeds", real, [NO_PHASES_EARLY])
+    minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), [NO_PHASES_EARLY, FSN_EARLY])
     late = macro("nophaseThirty").minus(macro("sfnThirty"))
-    minus(f"no phases minus FSN, epoch {end}", late, NO_PHASES, FSN, end)
+    minus(f"no phases minus FSN, epoch {b.epoch(30)}", late, [NO_PHASES, FSN])
     out.heading = "Screens"
     delay, torus = cite("early", "no-delay minus full @2 (screen)"), cite("early", "fsn-torus-swiglu@2")
-    minus(f"no delay minus FSN, epoch {two}, seed 0", delay, NO_DELAY, one_fsn)
-    loss(f"periodic feed-forward input, epoch {two}, seed 0", torus, TORUS)
+    minus(f"no delay minus FSN, epoch {two}, seed 0", delay, [NO_DELAY, one_fsn])
+    out.row(f"periodic feed-forward input, epoch {two}, seed 0", torus, [TORUS])
     zero, compared = cite("early", "fsn-nophase@2/s0"), "what the periodic input is compared with"
-    loss(f"no phases, epoch {two}, seed 0", zero, one_real, compared)
-    minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real)
+    out.row(f"no phases, epoch {two}, seed 0", zero, [one_real], remark=compared)
+    minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), [TORUS, one_real])
     third, diverged = "paper: the penalty above is more than a third of this", "the paper's run diverged"
-    minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, MEAN_FIELD_EARLY, one_fsn, remark=third)
+    minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, [MEAN_FIELD_EARLY, one_fsn], remark=third)
     out.row("no bound, epoch 1", cite("early", "no-bound@1"), [NO_BOUND], first_epoch, ".2f", diverged)
     out.notes.append("Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table.")
 
