@@ -89,11 +89,11 @@ def found_runs(bench: Bench, need: Need) -> list[Run]:
 def compared_at(every: Mapping[Need, list[Run]], need: Need) -> set[int]:
     """Epochs at which a model stands beside others: the last that FSN and transformer of its size, text and
     length both have, and the last of runs of the same model with something replaced."""
-    unchanged = {other.plain: runs for other, runs in every.items() if not other.overrides}
-    pair = [unchanged.get((family, *need.plain[1:])) for family in ("fsn", "transformer")]
-    both = {min(max(map(epochs_of, runs or []), default=0) for runs in pair)} if None not in pair else set()
-    same = [runs for other, runs in every.items() if other.plain == need.plain and not need.overrides]
-    return both | {epochs_of(run) for runs in same for run in runs}
+    alike = [one for one in every if (one.size, one.role, one.length) == (need.size, need.role, need.length)]
+    last = {one.family: max(map(epochs_of, every[one]), default=0) for one in alike if not one.overrides}
+    both = {min(last["fsn"], last["transformer"])} if {"fsn", "transformer"} <= set(last) else set()
+    same = [one for one in alike if one.family == need.family and not need.overrides]
+    return both | {epochs_of(run) for one in same for run in every[one]}
 
 
 @item("so-far", "What has been trained so far", "beyond the paper")

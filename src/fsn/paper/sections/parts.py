@@ -75,9 +75,7 @@ def first_epoch(runs: list[Run]) -> Measurement:
 )
 def ablations(b: Bench, out: Result) -> None:
     """What the loss costs without the delay, the static phases, the lifted feed-forward input, or the bound."""
-    two = b.epoch(2)
-
-    minus = partial(out.row, form="+.4f")
+    two, minus = b.epoch(2), partial(out.row, form="+.4f")
     fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
     one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
     out.heading = "Static phases"
@@ -108,9 +106,9 @@ def total(name: str, vocab_size: int = 205) -> int:
     return count_parameters(preset(name, vocab_size))
 
 
-def lighter(size: str) -> float:
-    """By how many percent the FSN is lighter than its transformer at a rung."""
-    return 100.0 * (1.0 - total(f"fsn-{size}") / total(f"transformer-{size}"))
+def heavier(size: str, vocab_size: int = 205) -> float:
+    """By how many percent the FSN is heavier than its transformer at a rung."""
+    return 100.0 * (total(f"fsn-{size}", vocab_size) / total(f"transformer-{size}", vocab_size) - 1.0)
 
 
 def fsn_config(name: str = "fsn-1m") -> FSNConfig:
@@ -153,11 +151,9 @@ def parameters(b: Bench, out: Result) -> None:
         name = f"{family}-{size}"
         row(f"{name}, {symbols} symbols", paper, total(name, symbols), form=",.0f")
     out.heading = "Shares"
-    heavier = 100.0 * (total("fsn-1m") / total("transformer-1m") - 1.0)
-    row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier)
-    row("FSN lighter at 2M, percent", macro("ladderTwoLighter"), lighter("2m"))
-    row("FSN lighter at 4M, percent", macro("ladderFourLighter"), lighter("4m"))
-    row("FSN lighter at 8M, percent", macro("ladderEightLighter"), lighter("8m"))
+    row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier("1m"))
+    for size, name in (("2m", "Two"), ("4m", "Four"), ("8m", "Eight")):
+        row(f"FSN lighter at {size.upper()}, percent", macro(f"ladder{name}Lighter"), -heavier(size))
     row("Kernel's share of the total, percent", None, coefficients_share(), "paper: below one percent")
     block, periodic = "Mean-field block against SwiGLU", "Periodic-input SwiGLU, times the block it replaces"
     row(f"{block}, percent off", None, mean_field_mismatch(), "paper: within a tenth of a percent")
@@ -290,11 +286,9 @@ def totals_to_the_digit(b: Bench) -> Found:
 
 
 def kernel_adds_4nk(b: Bench) -> Found:
-    with torch.device("meta"):
-        full, base = (build(name, vocab_size=SYMBOLS["enwik8"], k=176) for name in ("fsn-1m", "kuramoto-1m"))
-    layers = len(full.layers)  # type: ignore[arg-type]
-    more = (sum(p.numel() for p in full.parameters()) - sum(p.numel() for p in base.parameters())) / layers
-    expected = 4 * fsn_config().coupling.harmonics * 176
+    config, (full, base) = fsn_config(), (preset(name, 205, k=176) for name in ("fsn-1m", "kuramoto-1m"))
+    more = (count_parameters(full) - count_parameters(base)) / config.layers
+    expected = 4 * config.coupling.harmonics * 176
     return more == expected, f"{more:,.0f} per layer more than the base layer at k = 176; 4Nk = {expected:,}"
 
 
@@ -363,7 +357,7 @@ CLAIMS = (
           "transition.", (), proposition_1),
     Claim("counts-within-four-percent", "Section 4.1",
           "Realized counts of the main pairs differ by under four percent, in directions that vary by corpus.",
-          (), lambda b: listing([100 * (total("fsn-1m", v) / total("transformer-1m", v) - 1) for v in SYMBOLS.values()],
+          (), lambda b: listing([heavier("1m", symbols) for symbols in SYMBOLS.values()],
                                 lambda v: max(map(abs, v)) < 4 and v[0] * v[1] < 0, "+.2f", "{} percent (text, code)")),
     Claim("mean-field-matches-block", "Section 2.4",
           "The mean-field block has the parameter count of the SwiGLU block to within a tenth of a percent.",
