@@ -71,13 +71,8 @@ def look_up(*path: str) -> float:
 
 
 def cite(*path: str) -> Cited:
-    """``cite("ladder", "2M", "fsn@30")``: the paper's number at that path."""
-    return Cited(look_up(*path))
-
-
-def cite_mean(*path: str) -> Cited:
-    """A mean over seeds with its deviation."""
-    return Cited(look_up(*path, "mean"), look_up(*path, "std"))
+    """``cite("ladder", "2M", "fsn@30")``: the paper's number at that path; a ``mean`` comes with its deviation."""
+    return Cited(look_up(*path), look_up(*path[:-1], "std") if path[-1] == "mean" else None)
 
 
 def macro(name: str) -> Cited:

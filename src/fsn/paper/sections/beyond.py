@@ -35,7 +35,7 @@ from ..needs import (
     Need,
     epochs_of,
 )
-from ..rows import MISSING, Cited, Measurement, Result, Row, cite, cite_mean, item
+from ..rows import MISSING, Cited, Measurement, Result, Row, cite, item
 from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -45,11 +45,14 @@ SEEDS = tuple(range(10))
 
 def papers_values() -> dict[Need, Mapping[int, Cited]]:
     """Every kind of run the registry knows, with the paper's values at the epochs it gives."""
-    main = partial(cite_mean, "main_table", "enwik8@30")
     early = partial(cite, "early")
+
+    def main(family: str, where: str = "enwik8@30") -> Cited:
+        return cite("main_table", where, family, "mean")
+
     found: dict[Need, Mapping[int, Cited]] = {
         Need("transformer"): {30: main("transformer")},
-        Need("fsn"): {2: early("fsn@2"), 30: main("fsn"), 50: cite_mean("main_table", "enwik8@50", "fsn")},
+        Need("fsn"): {2: early("fsn@2"), 30: main("fsn"), 50: main("fsn", "enwik8@50")},
         Need("fsn-nophase"): {2: early("fsn-nophase@2"), 30: main("fsn-nophase")},
         Need("fsn-lean"): {11: early("fsn-lean@11")},
         Need("kuramoto"): {},
@@ -72,7 +75,7 @@ def papers_values() -> dict[Need, Mapping[int, Cited]]:
         for key, need in (("transformer", transformer), ("fsn", fsn)):
             epochs = (14, 30) if rung == "8M" and key == "transformer" else (need.epochs,)
             found[need] = {e: cite("ladder", rung, f"{key}@{e}") for e in epochs}
-    found[Need("transformer", role="code")] = {30: cite_mean("main_table", "code@30", "transformer")}
+    found[Need("transformer", role="code")] = {30: main("transformer", "code@30")}
     found[Need("fsn", role="code")] = {}
     found[Need("fsn-nophase", role="code")] = {30: cite("main_table", "code@30", "fsn-nophase", "seed0")}
     for family in ("transformer", "fsn"):

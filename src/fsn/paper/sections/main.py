@@ -44,7 +44,6 @@ from ..rows import (
     Result,
     below,
     cite,
-    cite_mean,
     item,
     listed,
     listing,
@@ -132,11 +131,11 @@ def main_table(b: Bench, out: Result) -> None:
     place, code, late = (("main_table", where) for where in ("enwik8@30", "code@30", "enwik8@50"))
     out.heading = f"Text, epoch {end}"
     for title, need in TEXT.items():
-        out.row(title, cite_mean(*place, need.family), [need])
+        out.row(title, cite(*place, need.family, "mean"), [need])
     for title, name, *pair in GAPS:
         out.row(title, macro(name), pair, form="+.4f")
     out.heading, first = f"Code ({b.corpus_said('code')}), epoch {end}", CODE_FSN.seed(0)
-    out.row("Transformer", cite_mean(*code, "transformer"), [CODE_TRANSFORMER], level="code")
+    out.row("Transformer", cite(*code, "transformer", "mean"), [CODE_TRANSFORMER], level="code")
     out.row("FSN, seed 0", cite(*code, "fsn", "seed0"), [first], level="code")
     plateau, remark = cite(*code, "fsn", "seed1_plateau"), "the paper's plateau failure"
     out.row("FSN, seed 1", plateau, [CODE_FSN.seed(1)], remark=remark, level="code")
@@ -147,7 +146,7 @@ def main_table(b: Bench, out: Result) -> None:
 
     out.heading, best = f"Text, converged ({last} epochs)", cite(*late, "transformer", "best")
     out.row("Transformer, lowest of five seeds", best, [TRANSFORMER_CONVERGED], lowest)
-    out.row("FSN, each seed at its best epoch", cite_mean(*late, "fsn"), [FSN_CONVERGED], converged)
+    out.row("FSN, each seed at its best epoch", cite(*late, "fsn", "mean"), [FSN_CONVERGED], converged)
     best = cite(*late, "kuramoto", "converged")
     out.row("Kuramoto attention, lowest of its seeds", best, [KURAMOTO], lowest)
     out.heading = f"The base layer's own paper (arXiv:2606.11585, abstract), beside our best of {last} epochs"
@@ -161,7 +160,7 @@ def main_table(b: Bench, out: Result) -> None:
     begun = {name: curves for name, curves in begun.items() if curves}
     if begun:
         printed = {name: CURVES[name].family for name in begun if CURVES[name] is not KURAMOTO}
-        cited = {name: cite_mean(*place, family) for name, family in printed.items()}
+        cited = {name: cite(*place, family, "mean") for name, family in printed.items()}
         marks = {name: (30, one.value, one.spread or 0.0) for name, one in cited.items()}
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
