@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fsn.errors import UserError
 from fsn.paper import needs
 from fsn.paper.bench import Bench, sweep_text
 from fsn.paper.needs import Need, epochs_of
@@ -133,6 +134,15 @@ def test_what_cannot_be_used_is_said_in_one_sentence(tmp_path: Path) -> None:
     said = {name: [s for s in bench.refused if name in s] for name in ("old", "cut", "holes", "windmills")}
     assert all(len(sentences) == 1 and "\n" not in sentences[0] for sentences in said.values()), said
     assert "format 7" in said["old"][0] and "middle of a line" in said["cut"][0]
+
+
+def test_a_text_that_was_cut_off_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    whole = (ROOT / "results" / "texts" / "enwik8.npz").read_bytes()
+    for kept in (0, 3000):
+        (tmp_path / "texts" / "enwik8.npz").write_bytes(whole[:kept])
+        with pytest.raises(UserError, match=r"enwik8\.npz cannot be read .*; restore it, or delete it"):
+            bench_of(tmp_path).text("text")
 
 
 def test_one_text_in_each_role(tmp_path: Path) -> None:

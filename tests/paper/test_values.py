@@ -10,7 +10,7 @@ import pytest
 from fsn.errors import UserError
 from fsn.paper import needs, rows
 from fsn.paper.bench import BIN_NAMES
-from fsn.paper.rows import EFFICIENCY, MACROS, Cited, cite_mean, look_up, macro, values
+from fsn.paper.rows import EFFICIENCY, MACROS, Cited, cite, look_up, macro, values
 from fsn.paper.sections import CLAIMS, ITEMS
 from fsn.paper.sections.copy_depth import plain
 from tests.paper.made_up import bench_of
@@ -205,7 +205,7 @@ def test_bins_are_the_instruments() -> None:
 
 def test_citing() -> None:
     assert "2606.18694" in values()["source"]
-    assert cite_mean("main_table", "enwik8@30", "fsn") == Cited(1.605, macro("sfnThirtyStd").value)
+    assert cite("main_table", "enwik8@30", "fsn", "mean") == Cited(1.605, macro("sfnThirtyStd").value)
     assert macro("xfThirty").minus(macro("sfnThirty")).value == pytest.approx(0.0208)
     for path in (("nothing",), ("ladder", "2M"), ("copy_depth", "tokens", "9"), ("source",)):
         with pytest.raises(UserError, match="hold no"):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -120,9 +119,7 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Every file below a folder, and every link, which is not followed."""
-    for here, folders, files in os.walk(folder, followlinks=False):
-        links = [name for name in folders if (Path(here) / name).is_symlink()]
-        yield from (Path(here) / name for name in sorted([*files, *links]))
+    return (path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir())
 
 
 def _thinned(lines: list[bytes]) -> Iterator[bytes]:
@@ -135,10 +132,8 @@ def _thinned(lines: list[bytes]) -> Iterator[bytes]:
 
 def _put(copy: Path, target: Path, before: Path) -> None:
     """Put ``copy`` in the place of ``target``, which goes to ``before``, and comes back if that fails."""
-    if not target.exists():
-        copy.rename(target)
-        return
-    target.rename(before)
+    if target.exists():
+        target.rename(before)
     try:
         copy.rename(target)
     except OSError:
@@ -153,8 +148,7 @@ def _check_target(run: Run, target: Path) -> None:
     if target.resolve() == run.folder.resolve():
         raise UserError(f"{target} is the archive itself; give the folder of the run")
     before = load_run(target)
-    same = same_but_seed(run.config, before.config) and run.recipe.seed == before.recipe.seed
-    if not same:
+    if not same_but_seed(run.config, before.config) or run.recipe.seed != before.recipe.seed:
         raise UserError(f"{target} holds another run; choose a name with --name")
     if epochs_of(run) < epochs_of(before):
         raise UserError(

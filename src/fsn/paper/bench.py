@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import shutil
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,8 +44,6 @@ from ..train.sweep import Job
 from ..train.world import choose_device
 from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of, validated_in
 
-ROOTS = (Path("runs"), Path("results"))
-"""Where runs are looked for; what is committed in ``results`` wins over an equal run in ``runs``."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 TEXTS, MEASURED = "texts", "measured.json"
@@ -89,7 +88,7 @@ def stored_text(roots: Iterable[Path], name: str) -> Text | None:
             battery = Battery(*(kept[name] for name in ARRAYS), *(int(kept[name]) for name in NUMBERS))
             sha256, start = kept["sha256"].tobytes().decode("ascii"), torch.from_numpy(kept["start"])
             return Text(sha256, int(kept["vocab_size"]), battery, float(kept["deep_share"]), start)
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} cannot be read ({error}); restore it, or delete it") from None
 
 
@@ -171,7 +170,7 @@ class Bench:
     @classmethod
     def open(
         cls,
-        roots: Sequence[str | os.PathLike[str]] = ROOTS,
+        roots: Sequence[str | os.PathLike[str]],
         scale: Scale = PAPER,
         prefer: Mapping[str, str] | None = None,
         **options: Any,
@@ -200,18 +199,15 @@ class Bench:
 
     def _settle(self, role: str, runs: list[Run]) -> None:
         """Keep the runs of one text: losses on different texts cannot stand in one table."""
-        order = self.scale.corpora[role]
-        asked = self.names.get(role)
+        order, asked = self.scale.corpora[role], self.names.get(role)
         texts = {str(run.config["corpus"]["sha256"]): run.config["corpus"]["name"] for run in reversed(runs)}
         counts = Counter(str(run.config["corpus"]["sha256"]) for run in runs)
 
-        def rank(sha256: str) -> tuple[bool, int, int]:
+        def rank(sha256: str) -> tuple[int, int]:
             name = texts[sha256]
-            return name == asked, counts[sha256], -(order.index(name) if name in order else len(order))
+            return counts[sha256], -(order.index(name) if name in order else len(order))
 
-        chosen = max(counts, key=rank)
-        if asked is not None and texts[chosen] != asked:
-            chosen = ""
+        chosen = max((text for text in counts if asked in (None, texts[text])), key=rank, default="")
         for run in runs:
             corpus = run.config["corpus"]
             if corpus["sha256"] == chosen:
@@ -242,7 +238,7 @@ class Bench:
         return self.corpus_name(role) + own
 
     def matching(self, need: Need, seed: int) -> list[Run]:
-        """The runs of this model, recipe, text and seed, the furthest first."""
+        """The runs of this model, recipe, text and seed, the furthest first; of equals that in ``results``."""
         return sorted(
             (run for run in self.found if self._is(run, need, seed)),
             key=lambda run: (-epochs_of(run), "results" not in run.folder.parts, run.name),
@@ -276,8 +272,7 @@ class Bench:
 
     def used(self, needs: Iterable[Need]) -> list[Run]:
         """Every run that serves one of the needs, once."""
-        served = (self.reached(need, seed) for need in needs for seed in self.scale.seeds(need))
-        return list({run.folder: run for run in served if run is not None}.values())
+        return list({run.folder: run for need in needs for run in self.by_seed(need).values()}.values())
 
     def precisions(self, needs: Iterable[Need]) -> str:
         """That curves were validated in several precisions, in words, where it is so; weights always in float32."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,9 +79,7 @@ def reproduce(
     runs = where[0] if where else Path("runs")
     prefer = {"code": code} if code is not None else {}
 
-    def open_bench() -> Bench:
-        return Bench.open(where, prefer=prefer, device=device, fetch=fetch)
-
+    open_bench = functools.partial(Bench.open, where, prefer=prefer, device=device, fetch=fetch)
     bench = open_bench()
     if sweep is not None:
         jobs = bench.standing(needs_of(item)).jobs(runs)

@@ -57,11 +57,6 @@ class Need:
         return replace(self, reads="speed", epochs=1)
 
     @property
-    def plain(self) -> tuple[str, str, str, int]:
-        """Family, size, text and window length: what is left when nothing is replaced."""
-        return self.family, self.size, self.role, self.length
-
-    @property
     def preset(self) -> str:
         return f"{self.family}-{self.size}"
 

@@ -16,6 +16,8 @@ from ..measure.bootstrap import SeedSummary
 from ..measure.metrics import diverged_at
 from ..measure.tables import Table
 from ..measure.tables import signed as signed
+from ..measure.training import loss_at
+from ..train import Run
 from .bench import Bench, NotRun
 from .needs import Need, commits_of, epochs_of
 
@@ -69,13 +71,8 @@ def look_up(*path: str) -> float:
 
 
 def cite(*path: str) -> Cited:
-    """``cite("ladder", "2M", "fsn@30")``: the paper's number at that path."""
-    return Cited(look_up(*path))
-
-
-def cite_mean(*path: str) -> Cited:
-    """A mean over seeds with its deviation."""
-    return Cited(look_up(*path, "mean"), look_up(*path, "std"))
+    """``cite("ladder", "2M", "fsn@30")``: the paper's number at that path; a ``mean`` comes with its deviation."""
+    return Cited(look_up(*path), look_up(*path[:-1], "std") if path[-1] == "mean" else None)
 
 
 def macro(name: str) -> Cited:
@@ -157,6 +154,19 @@ def data_table(rows: Sequence[Row]) -> Table:
     return table_of(COLUMNS, lines)
 
 
+def losses_at_end(bench: Bench, needs: Sequence[Need], groups: Sequence[Sequence[Run]]) -> Measurement:
+    """The seed mean of one need; or of the first minus that of the second. Seeds that diverged are named, not
+    averaged."""
+    found = [loss_at(runs, bench.epoch(need.epochs)) for need, runs in zip(needs, groups, strict=True)]
+    if len(found) == 2:
+        return found[0].mean - found[1].mean
+    return found[0], joined(*lost(groups[0]))
+
+
+def lost(runs: Iterable[Run]) -> list[str]:
+    return [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
+
+
 def joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
@@ -205,7 +215,7 @@ class Result:
         quantity: str,
         paper: Cited | float | None,
         needs: Sequence[Need],
-        measure: Callable[..., Measurement],
+        measure: Callable[..., Measurement] | None = None,
         form: str = ".4f",
         remark: str = "",
         level: str = "",
@@ -213,6 +223,8 @@ class Result:
         whole: bool = False,
     ) -> Row:
         """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
+        Without ``measure`` it is the seed mean of the loss after the epochs that are needed, of two needs their
+        difference.
 
         A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
         so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``level`` is the role of
@@ -237,7 +249,7 @@ class Result:
             if timed:
                 bench.same_setting(*groups)
                 remark = joined(remark, commits_of(runs))
-            found = measure(*groups)
+            found = measure(*groups) if measure is not None else losses_at_end(bench, needs, groups)
         except UserError as error:
             remark = joined(str(error), other)
         else:
@@ -357,9 +369,8 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     else:
         return verdict
     runs = bench.used(claim.needs)
-    lost = [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
     evidence = joined(
-        evidence, *lost, bench.precisions(claim.needs), commits_of(runs) if claim.speed else "", text
+        evidence, *lost(runs), bench.precisions(claim.needs), commits_of(runs) if claim.speed else "", text
     )
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)
@@ -374,15 +385,11 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
 # -- numbers in evidence -----------------------------------------------------------------------------------
 
 
-def bits(value: float, digits: int = 4) -> str:
-    return f"{value:.{digits}f}"
-
-
 def times(value: float) -> str:
     return "never" if math.isinf(value) else f"{value:.2f}×"
 
 
-def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -> str:
+def listed(values: Iterable[float], form: Callable[[float], str] | str = ".4f") -> str:
     """Numbers with commas between them; ``form`` is a function, or a format such as ``.3f``."""
     write = (lambda value: number(value, form)) if isinstance(form, str) else form
     return ", ".join("no value" if math.isnan(value) else write(value) for value in values)
@@ -391,7 +398,7 @@ def listed(values: Iterable[float], form: Callable[[float], str] | str = bits) -
 def listing(
     values: Iterable[Any],
     true: Callable[[Any], Any],
-    form: Callable[[float], str] | str = bits,
+    form: Callable[[float], str] | str = ".4f",
     words: str = "{}",
 ) -> Found:
     """Whether something is true of these values, and the values in words: all of them at the one ``{}``, or each at
@@ -406,6 +413,6 @@ def listing(
     )
 
 
-def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] = bits) -> Found:
+def below(ours: float, theirs: float, where: str = "", form: Callable[[float], str] | str = ".4f") -> Found:
     """Whether one number is below another, and both."""
     return ours < theirs, f"{listed([ours], form)} against {listed([theirs], form)}{where}"

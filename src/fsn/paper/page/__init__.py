@@ -25,9 +25,7 @@ def to_html(markdown: str) -> str:
 
 def build_page(report: Report, pictures: Path) -> str:
     """The page; ``pictures`` is where the figures were written as SVG."""
-    live: dict[str, object] = {}
-    for _, result in report.results:
-        live.update(result.live)
+    live = {name: value for _, result in report.results for name, value in result.live.items()}
     contents = "".join(
         f'<li><a href="#{item.name}">{escape(item.title)}</a></li>' for item, _ in report.results
     )

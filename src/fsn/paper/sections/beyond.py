@@ -35,7 +35,7 @@ from ..needs import (
     Need,
     epochs_of,
 )
-from ..rows import MISSING, Cited, Measurement, Result, Row, cite, cite_mean, item
+from ..rows import MISSING, Cited, Measurement, Result, Row, cite, item
 from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -45,11 +45,14 @@ SEEDS = tuple(range(10))
 
 def papers_values() -> dict[Need, Mapping[int, Cited]]:
     """Every kind of run the registry knows, with the paper's values at the epochs it gives."""
-    main = partial(cite_mean, "main_table", "enwik8@30")
     early = partial(cite, "early")
+
+    def main(family: str, where: str = "enwik8@30") -> Cited:
+        return cite("main_table", where, family, "mean")
+
     found: dict[Need, Mapping[int, Cited]] = {
         Need("transformer"): {30: main("transformer")},
-        Need("fsn"): {2: early("fsn@2"), 30: main("fsn"), 50: cite_mean("main_table", "enwik8@50", "fsn")},
+        Need("fsn"): {2: early("fsn@2"), 30: main("fsn"), 50: main("fsn", "enwik8@50")},
         Need("fsn-nophase"): {2: early("fsn-nophase@2"), 30: main("fsn-nophase")},
         Need("fsn-lean"): {11: early("fsn-lean@11")},
         Need("kuramoto"): {},
@@ -72,7 +75,7 @@ def papers_values() -> dict[Need, Mapping[int, Cited]]:
         for key, need in (("transformer", transformer), ("fsn", fsn)):
             epochs = (14, 30) if rung == "8M" and key == "transformer" else (need.epochs,)
             found[need] = {e: cite("ladder", rung, f"{key}@{e}") for e in epochs}
-    found[Need("transformer", role="code")] = {30: cite_mean("main_table", "code@30", "transformer")}
+    found[Need("transformer", role="code")] = {30: main("transformer", "code@30")}
     found[Need("fsn", role="code")] = {}
     found[Need("fsn-nophase", role="code")] = {30: cite("main_table", "code@30", "fsn-nophase", "seed0")}
     for family in ("transformer", "fsn"):
@@ -89,11 +92,11 @@ def found_runs(bench: Bench, need: Need) -> list[Run]:
 def compared_at(every: Mapping[Need, list[Run]], need: Need) -> set[int]:
     """Epochs at which a model stands beside others: the last that FSN and transformer of its size, text and
     length both have, and the last of runs of the same model with something replaced."""
-    unchanged = {other.plain: runs for other, runs in every.items() if not other.overrides}
-    pair = [unchanged.get((family, *need.plain[1:])) for family in ("fsn", "transformer")]
-    both = {min(max(map(epochs_of, runs or []), default=0) for runs in pair)} if None not in pair else set()
-    same = [runs for other, runs in every.items() if other.plain == need.plain and not need.overrides]
-    return both | {epochs_of(run) for runs in same for run in runs}
+    alike = [one for one in every if (one.size, one.role, one.length) == (need.size, need.role, need.length)]
+    last = {one.family: max(map(epochs_of, every[one]), default=0) for one in alike if not one.overrides}
+    both = {min(last["fsn"], last["transformer"])} if {"fsn", "transformer"} <= set(last) else set()
+    same = [one for one in alike if one.family == need.family and not need.overrides]
+    return both | {epochs_of(run) for one in same for run in every[one]}
 
 
 @item("so-far", "What has been trained so far", "beyond the paper")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from ...measure.tables import Table, stacked
 from ...train import Run
 from ..bench import Bench, NotRun, measurement
 from ..needs import FSN, FSN_CONVERGED, KURAMOTO, LEAN, REFERENCE, Need, epochs_of
-from ..rows import Claim, Found, Measurement, Result, item, listed, listing
+from ..rows import Claim, Found, Measurement, Result, item, listing
 
 CONVERGED = FSN_CONVERGED.seed(0)
 PRESENT, SUCCESSOR = 0, 1
@@ -148,40 +148,39 @@ def synchronization(b: Bench, out: Result) -> None:
 # -- claims ------------------------------------------------------------------------------------------------
 
 
-def magnitude(b: Bench, field: int) -> np.ndarray:
-    """RMS of the coefficients, (layers, harmonics)."""
-    return np.asarray(b.reading(b.run(CONVERGED)).magnitude[field])
+def on_kernel(
+    values: Callable[[KernelReading], np.ndarray],
+    true: Callable[[np.ndarray], Any],
+    words: str = "by layer {}",
+) -> Callable[[Bench], Found]:
+    """Whether something is true of numbers of the trained kernel, most often one for each layer."""
+
+    def check(b: Bench) -> Found:
+        found = values(b.reading(b.run(CONVERGED)))
+        return listing(found.tolist(), lambda _: true(found), ".3f", words)
+
+    return check
 
 
-def mean_real(b: Bench) -> np.ndarray:
-    """Mean real parts of the present field, (layers, harmonics)."""
-    return np.asarray(b.reading(b.run(CONVERGED)).mean_real[PRESENT])
-
-
-def by_layer(values: Iterable[float], true: Callable[[np.ndarray], Any], words: str = "by layer {}") -> Found:
-    """Whether something is true of numbers by layer, and the numbers."""
-    return listing(values, lambda found: true(np.asarray(found)), ".3f", words)
-
-
-def higher_weaken(b: Bench, field: int) -> Found:
-    found = magnitude(b, field)
-    fine = bool((np.diff(found[:, 1:], axis=0) < 0).all())
-    return fine, f"RMS n=2 {listed(found[:, 1], '.3f')}; n=3 {listed(found[:, 2], '.3f')}"
-
-
-def early_use_harmonics(b: Bench) -> Found:
-    found = magnitude(b, PRESENT)
-    share = (found / found[:, :1])[: len(found) // 2, 1:].ravel()
-    words = "over the first harmonic, first half of the layers: {}"
-    return by_layer(share, lambda x: (x > 0.5).all(), words)
+def higher_weaken(field: int) -> Callable[[Bench], Found]:
+    return on_kernel(
+        lambda r: r.magnitude[field, :, 1:].T, lambda x: (np.diff(x) < 0).all(), "RMS n=2 {}; n=3 {}"
+    )
 
 
 def flips_are_small(b: Bench) -> Found:
-    mean = mean_real(b)[-2:]
+    mean = b.reading(b.run(CONVERGED)).mean_real[PRESENT, -2:]
     flipped = (np.abs(mean[:, 1:]) / np.abs(mean[:, :1]))[mean[:, 1:] < 0]
     if not flipped.size:
         return False, "no harmonic is negative in the last two layers"
-    return by_layer(flipped, lambda x: (x < 0.25).all(), "shares of the first harmonic {}")
+    return listing(flipped, lambda shares: max(shares) < 0.25, ".3f", "shares of the first harmonic {}")
+
+
+def successor_keeps_first(b: Bench) -> Found:
+    found = b.reading(b.run(CONVERGED)).magnitude[SUCCESSOR]
+    return listing(
+        found[:, 0], lambda first: (first == found.max(axis=1)).all(), ".3f", "RMS n=1 by layer {}"
+    )
 
 
 def angle_spread(reading: KernelReading) -> float:
@@ -200,62 +199,58 @@ def at_eleven(b: Bench, need: Need) -> tuple[float, float]:
 
 def noise_differentiates(b: Bench) -> Found:
     (_, zero), (start, noisy) = at_eleven(b, LEAN), at_eleven(b, FSN_ELEVEN)
-    evidence = f"RMS angle {zero:.3f} started at zero, {noisy:.3f} started at {start:.3f}"
-    return zero < 0.5 * noisy and noisy > start, evidence
+    words = "RMS angle {} started at zero, {} started at {}"
+    return listing([zero, noisy, start], lambda _: zero < 0.5 * noisy and noisy > start, ".3f", words)
 
 
 FSN_ELEVEN = FSN.seed(0).after(11)
 
 # fmt: off
-CLAIMS = (
+CLAIMS = tuple(replace(claim, early=30) for claim in (
     Claim("first-harmonic-attracts", "Section 4.4",
           "Every layer trains an attractive first harmonic (present field, mean real coefficient above zero).",
-          (CONVERGED,), lambda b: by_layer(mean_real(b)[:, 0], lambda x: (x > 0).all()), every=True, early=30),
+          (CONVERGED,), on_kernel(lambda r: r.mean_real[PRESENT, :, 0], lambda x: (x > 0).all()), every=True),
     Claim("first-harmonic-strengthens", "Section 4.4",
           "The first harmonic of the present field strengthens monotonically with depth.",
           (CONVERGED,),
-          lambda b: by_layer(magnitude(b, PRESENT)[:, 0], lambda x: (np.diff(x) > 0).all(), "RMS by layer {}"),
-          early=30),
+          on_kernel(lambda r: r.magnitude[PRESENT, :, 0], lambda x: (np.diff(x) > 0).all(), "RMS by layer {}")),
     Claim("higher-harmonics-weaken", "Section 4.4",
           "The second and third harmonics of the present field weaken with depth, from each layer to the next.",
-          (CONVERGED,), lambda b: higher_weaken(b, PRESENT), early=30),
+          (CONVERGED,), higher_weaken(PRESENT)),
     Claim("deepest-layer-nearest-sine", "Section 4.4",
           "The deepest layer realizes the coupling function closest to a pure sine.",
           (CONVERGED,),
-          lambda b: by_layer(np.linalg.norm(mean_real(b)[:, 1:], axis=1) / np.abs(mean_real(b)[:, 0]),
-                             lambda x: x.argmin() == len(x) - 1, "higher harmonics over the first, by layer: {}"),
-          early=30),
+          on_kernel(lambda r: np.linalg.norm(r.mean_real[PRESENT, :, 1:], axis=1) / np.abs(r.mean_real[PRESENT, :, 0]),
+                    lambda x: x.argmin() == len(x) - 1, "higher harmonics over the first, by layer: {}")),
     Claim("early-layers-use-harmonics", "Sections 3.3 and 4.4",
           "The early layers spread comparable weight across all three harmonics (first half of the layers: over half "
-          "of the first).",
-          (CONVERGED,), early_use_harmonics, early=30),
+          "of the first).", (CONVERGED,),
+          on_kernel(lambda r: (r.magnitude[PRESENT, :, 1:] / r.magnitude[PRESENT, :, :1])[: r.layers // 2].ravel(),
+                    lambda x: (x > 0.5).all(), "over the first harmonic, first half of the layers: {}")),
     Claim("third-harmonic-flips", "Section 4.4", "The mean third harmonic is negative in the last two layers.",
-          (CONVERGED,), lambda b: by_layer(mean_real(b)[:, 2], lambda x: (x[-2:] < 0).all()), early=30),
+          (CONVERGED,), on_kernel(lambda r: r.mean_real[PRESENT, :, 2], lambda x: (x[-2:] < 0).all())),
     Claim("second-harmonic-flips", "Section 4.4",
-          "The mean second harmonic is negative in the last layer, and only there.",
-          (CONVERGED,), lambda b: by_layer(mean_real(b)[:, 1], lambda x: x[-1] < 0 and (x[:-1] > 0).all()), early=30),
+          "The mean second harmonic is negative in the last layer, and only there.", (CONVERGED,),
+          on_kernel(lambda r: r.mean_real[PRESENT, :, 1], lambda x: x[-1] < 0 and (x[:-1] > 0).all())),
     Claim("flips-at-small-magnitude", "Section 4.4",
           "The sign flips have small magnitude: under a quarter of the layer's first harmonic.",
-          (CONVERGED,), flips_are_small, early=30),
+          (CONVERGED,), flips_are_small),
     Claim("imaginary-parts-near-zero", "Section 4.4",
           "The imaginary parts stay near zero throughout: RMS under a quarter of the layer's first harmonic.",
           (CONVERGED,),
-          lambda b: listing([pick(imaginary_shares(b.reading(b.run(CONVERGED)))) for pick in (np.max, np.median)],
-                            lambda x: x[0] < 0.25, ".3f", "largest RMS share {}, median {}"), early=30),
+          on_kernel(lambda r: np.array([pick(imaginary_shares(r)) for pick in (np.max, np.median)]),
+                    lambda x: x[0] < 0.25, "largest RMS share {}, median {}")),
     Claim("successor-keeps-first-harmonic", "Section 4.4",
           "The successor field keeps a strong first harmonic at every layer: the strongest of its three.",
-          (CONVERGED,),
-          lambda b: by_layer(magnitude(b, SUCCESSOR)[:, 0],
-                             lambda x: (x == magnitude(b, SUCCESSOR).max(axis=1)).all(), "RMS n=1 by layer {}"),
-          every=True, early=30),
+          (CONVERGED,), successor_keeps_first, every=True),
     Claim("successor-prunes-harmonics", "Section 4.4",
           "The delay term's higher harmonics are pruned with depth, from each layer to the next.",
-          (CONVERGED,), lambda b: higher_weaken(b, SUCCESSOR), early=30),
+          (CONVERGED,), higher_weaken(SUCCESSOR)),
     Claim("gates-are-signed", "Sections 3.3 and 4.4",
           "The value gates train to a mixture of attractive and repulsive coordinates (each over one percent).",
           (CONVERGED,), lambda b: listing(gate_table(b, b.run(CONVERGED)).column("repulsive"),
                                           lambda x: min(x) > 0.01 and max(x) < 0.99, lambda v: f"{100 * v:.1f} %",
-                                          "repulsive share by layer {}"), early=30),
+                                          "repulsive share by layer {}")),
     Claim("noise-differentiates-angles", "Section 2.3",
           "Started at zero the angles fail to differentiate (here: under half the FSN's after eleven epochs, whose own "
           "grow beyond their noise).",
@@ -263,21 +258,21 @@ CLAIMS = (
     Claim("transformer-states-cluster", "Section 1",
           "Through depth attention drives token states toward consensus: the transformer's mean cosine rises.",
           (REFERENCE,),
-          lambda b: by_layer(through_depth(b, "transformer", "cosine"), lambda x: x[-1] > x[0],
-                             "mean cosine by depth {}"), early=30),
+          lambda b: listing(through_depth(b, "transformer", "cosine"), lambda x: x[-1] > x[0], ".3f",
+                            "mean cosine by depth {}")),
     Claim("transformer-states-lose-rank", "Section 1",
           "Token states lose rank through depth: the transformer's effective rank falls.",
           (REFERENCE,),
-          lambda b: by_layer(through_depth(b, "transformer", "effective_rank"), lambda x: x[-1] < x[0],
-                             "effective rank by depth {}"), early=30),
+          lambda b: listing(through_depth(b, "transformer", "effective_rank"), lambda x: x[-1] < x[0], ".3f",
+                            "effective rank by depth {}")),
     Claim("kuramoto-synchronizes", "Sections 1 and 3.1",
           "Pure attraction synchronizes: the order parameter over tokens rises through the base layer's depth.",
           (STATES["Kuramoto"],),
-          lambda b: by_layer(through_depth(b, "Kuramoto", "token_order"), lambda x: x[-1] > x[0],
-                             "order parameter by depth {}"), early=30),
+          lambda b: listing(through_depth(b, "Kuramoto", "token_order"), lambda x: x[-1] > x[0], ".3f",
+                            "order parameter by depth {}")),
     Claim("frustration-keeps-states-apart", "Abstract",
           "Frustrated synchronization replaces consensus: in the last layer FSN tokens agree less than Kuramoto's.",
           (CONVERGED, STATES["Kuramoto"]),
           lambda b: listing([through_depth(b, name, "cosine")[-1] for name in ("FSN", "Kuramoto")],
-                            lambda x: x[0] < x[1], ".3f", "mean cosine in the last layer {} against {}"), early=30),
-)
+                            lambda x: x[0] < x[1], ".3f", "mean cosine in the last layer {} against {}")),
+))

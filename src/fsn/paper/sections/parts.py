@@ -44,7 +44,6 @@ from ..rows import (
     Measurement,
     Result,
     below,
-    bits,
     cite,
     item,
     listing,
@@ -52,7 +51,7 @@ from ..rows import (
     parameter_totals,
     signed,
 )
-from .main import at_epoch, difference, gap, mean
+from .main import difference, margin, mean
 
 # -- ablations ---------------------------------------------------------------------------------------------
 
@@ -76,31 +75,24 @@ def first_epoch(runs: list[Run]) -> Measurement:
 )
 def ablations(b: Bench, out: Result) -> None:
     """What the loss costs without the delay, the static phases, the lifted feed-forward input, or the bound."""
-    two, end = b.epoch(2), b.epoch(30)
-
-    def loss(title: str, paper: Cited, need: Need, remark: str = "") -> None:
-        out.row(title, paper, [need], partial(at_epoch, two), remark=remark)
-
-    def minus(title: str, paper: Cited | None, a: Need, c: Need, epoch: int = two, remark: str = "") -> None:
-        out.row(title, paper, [a, c], partial(gap, epoch), "+.4f", remark)
-
+    two, minus = b.epoch(2), partial(out.row, form="+.4f")
     fsn, real = (cite("early", f"{name}@2") for name in ("fsn", "fsn-nophase"))
     one_fsn, one_real = FSN_EARLY.seed(0), NO_PHASES_EARLY.seed(0)
     out.heading = "Static phases"
-    loss(f"FSN, epoch {two}, three seeds", fsn, FSN_EARLY)
-    loss(f"no phases, epoch {two}, three seeds", real, NO_PHASES_EARLY)
-    minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), NO_PHASES_EARLY, FSN_EARLY)
+    out.row(f"FSN, epoch {two}, three seeds", fsn, [FSN_EARLY])
+    out.row(f"no phases, epoch {two}, three seeds", real, [NO_PHASES_EARLY])
+    minus(f"no phases minus FSN, epoch {two}", real.minus(fsn), [NO_PHASES_EARLY, FSN_EARLY])
     late = macro("nophaseThirty").minus(macro("sfnThirty"))
-    minus(f"no phases minus FSN, epoch {end}", late, NO_PHASES, FSN, end)
+    minus(f"no phases minus FSN, epoch {b.epoch(30)}", late, [NO_PHASES, FSN])
     out.heading = "Screens"
     delay, torus = cite("early", "no-delay minus full @2 (screen)"), cite("early", "fsn-torus-swiglu@2")
-    minus(f"no delay minus FSN, epoch {two}, seed 0", delay, NO_DELAY, one_fsn)
-    loss(f"periodic feed-forward input, epoch {two}, seed 0", torus, TORUS)
+    minus(f"no delay minus FSN, epoch {two}, seed 0", delay, [NO_DELAY, one_fsn])
+    out.row(f"periodic feed-forward input, epoch {two}, seed 0", torus, [TORUS])
     zero, compared = cite("early", "fsn-nophase@2/s0"), "what the periodic input is compared with"
-    loss(f"no phases, epoch {two}, seed 0", zero, one_real, compared)
-    minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), TORUS, one_real)
+    out.row(f"no phases, epoch {two}, seed 0", zero, [one_real], remark=compared)
+    minus("periodic feed-forward input minus no phases", macro("torusSwigluPenalty"), [TORUS, one_real])
     third, diverged = "paper: the penalty above is more than a third of this", "the paper's run diverged"
-    minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, MEAN_FIELD_EARLY, one_fsn, remark=third)
+    minus(f"FSN-MF minus FSN, epoch {two}, seed 0", None, [MEAN_FIELD_EARLY, one_fsn], remark=third)
     out.row("no bound, epoch 1", cite("early", "no-bound@1"), [NO_BOUND], first_epoch, ".2f", diverged)
     out.notes.append("Removing the feed-forward block (FSN-MF) at thirty epochs is in the main table.")
 
@@ -114,9 +106,9 @@ def total(name: str, vocab_size: int = 205) -> int:
     return count_parameters(preset(name, vocab_size))
 
 
-def lighter(size: str) -> float:
-    """By how many percent the FSN is lighter than its transformer at a rung."""
-    return 100.0 * (1.0 - total(f"fsn-{size}") / total(f"transformer-{size}"))
+def heavier(size: str, vocab_size: int = 205) -> float:
+    """By how many percent the FSN is heavier than its transformer at a rung."""
+    return 100.0 * (total(f"fsn-{size}", vocab_size) / total(f"transformer-{size}", vocab_size) - 1.0)
 
 
 def fsn_config(name: str = "fsn-1m") -> FSNConfig:
@@ -159,11 +151,9 @@ def parameters(b: Bench, out: Result) -> None:
         name = f"{family}-{size}"
         row(f"{name}, {symbols} symbols", paper, total(name, symbols), form=",.0f")
     out.heading = "Shares"
-    heavier = 100.0 * (total("fsn-1m") / total("transformer-1m") - 1.0)
-    row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier)
-    row("FSN lighter at 2M, percent", macro("ladderTwoLighter"), lighter("2m"))
-    row("FSN lighter at 4M, percent", macro("ladderFourLighter"), lighter("4m"))
-    row("FSN lighter at 8M, percent", macro("ladderEightLighter"), lighter("8m"))
+    row("FSN heavier than the transformer on text, percent", macro("paramImbalance"), heavier("1m"))
+    for size, name in (("2m", "Two"), ("4m", "Four"), ("8m", "Eight")):
+        row(f"FSN lighter at {size.upper()}, percent", macro(f"ladder{name}Lighter"), -heavier(size))
     row("Kernel's share of the total, percent", None, coefficients_share(), "paper: below one percent")
     block, periodic = "Mean-field block against SwiGLU", "Periodic-input SwiGLU, times the block it replaces"
     row(f"{block}, percent off", None, mean_field_mismatch(), "paper: within a tenth of a percent")
@@ -296,11 +286,9 @@ def totals_to_the_digit(b: Bench) -> Found:
 
 
 def kernel_adds_4nk(b: Bench) -> Found:
-    with torch.device("meta"):
-        full, base = (build(name, vocab_size=SYMBOLS["enwik8"], k=176) for name in ("fsn-1m", "kuramoto-1m"))
-    layers = len(full.layers)  # type: ignore[arg-type]
-    more = (sum(p.numel() for p in full.parameters()) - sum(p.numel() for p in base.parameters())) / layers
-    expected = 4 * fsn_config().coupling.harmonics * 176
+    config, (full, base) = fsn_config(), (preset(name, 205, k=176) for name in ("fsn-1m", "kuramoto-1m"))
+    more = (count_parameters(full) - count_parameters(base)) / config.layers
+    expected = 4 * config.coupling.harmonics * 176
     return more == expected, f"{more:,.0f} per layer more than the base layer at k = 176; 4Nk = {expected:,}"
 
 
@@ -330,21 +318,20 @@ PENALTIES = {
 
 def penalties(b: Bench, *names: str) -> list[float]:
     """What each costs at epoch two, seed 0."""
-    pairs = ([mean(b, need.seed(0), 2) for need in PENALTIES[name]] for name in names)
-    return [without - whole for without, whole in pairs]
+    return [margin(b, *(need.seed(0) for need in PENALTIES[name])) for name in names]
 
 
 def lead_closes(b: Bench) -> Found:
-    early = mean(b, NO_PHASES_EARLY, 2) - mean(b, FSN_EARLY, 2)
+    early = margin(b, NO_PHASES_EARLY, FSN_EARLY)
     late, error = difference(b, NO_PHASES, FSN.seed(0, 1, 2))
-    evidence = f"{signed(early)} at epoch {b.epoch(2)}, {signed(late)} ± {bits(error)} at {b.epoch(30)}"
+    evidence = f"{signed(early)} at epoch {b.epoch(2)}, {signed(late)} ± {error:.4f} at {b.epoch(30)}"
     return early > 0 and late < early and late <= 2 * error, evidence
 
 
 def mean_field_recovers(b: Bench) -> Found:
     none, mf, swiglu = (mean(b, need) for need in (NO_FEEDFORWARD, MEAN_FIELD.seed(0), FSN.seed(0)))
     share = (none - mf) / (none - swiglu) if none != swiglu else math.nan
-    evidence = f"{bits(none)} without, {bits(mf)} mean field, {bits(swiglu)} SwiGLU: {share:.0%}"
+    evidence = f"{none:.4f} without, {mf:.4f} mean field, {swiglu:.4f} SwiGLU: {share:.0%}"
     return none > swiglu and share > 0.5, evidence
 
 
@@ -370,7 +357,7 @@ CLAIMS = (
           "transition.", (), proposition_1),
     Claim("counts-within-four-percent", "Section 4.1",
           "Realized counts of the main pairs differ by under four percent, in directions that vary by corpus.",
-          (), lambda b: listing([100 * (total("fsn-1m", v) / total("transformer-1m", v) - 1) for v in SYMBOLS.values()],
+          (), lambda b: listing([heavier("1m", symbols) for symbols in SYMBOLS.values()],
                                 lambda v: max(map(abs, v)) < 4 and v[0] * v[1] < 0, "+.2f", "{} percent (text, code)")),
     Claim("mean-field-matches-block", "Section 2.4",
           "The mean-field block has the parameter count of the SwiGLU block to within a tenth of a percent.",
@@ -390,7 +377,7 @@ CLAIMS = (
     Claim("delay-helps", "Section 5", "Without the delay, harmonics alone, the loss at epoch two is higher.",
           (NO_DELAY, FSN_EARLY.seed(0)), lambda b: listing(penalties(b, "delay"), lambda p: p[0] > 0, signed)),
     Claim("phases-help-early", "Section 5", "Early in training the static phases help: lower seed mean at epoch two.",
-          (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY, 2), mean(b, NO_PHASES_EARLY, 2))),
+          (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY), mean(b, NO_PHASES_EARLY))),
     Claim("phases-lead-closes", "Section 5",
           "The lead of the phases closes by thirty epochs (here: not above two standard errors).",
           (FSN_EARLY, NO_PHASES_EARLY, FSN.seed(0, 1, 2), NO_PHASES), lead_closes),

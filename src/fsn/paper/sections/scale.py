@@ -9,8 +9,8 @@ from typing import Any
 
 from ...measure import training
 from ...measure.bootstrap import SeedSummary, seed_summary
-from ...measure.metrics import diverged_at, pace_notes
-from ...measure.training import TargetLoss, loss_at
+from ...measure.metrics import diverged_at, first_epochs, pace_notes
+from ...measure.training import TargetLoss
 from ...train import Run
 from ..bench import Bench, NotRun, once
 from ..needs import CODE_FSN, CODE_TRANSFORMER, FSN, MEAN_FIELD, NO_HARMONICS, RUNGS, TRANSFORMER, Need
@@ -22,7 +22,6 @@ from ..rows import (
     Measurement,
     Result,
     below,
-    bits,
     cite,
     item,
     joined,
@@ -31,8 +30,8 @@ from ..rows import (
     signed,
     times,
 )
-from .main import LONG, Pair, final, gap, lowest, mean
-from .parts import lighter
+from .main import LONG, Pair, final, lowest, margin, mean
+from .parts import heavier
 
 # -- the ladder --------------------------------------------------------------------------------------------
 
@@ -52,18 +51,17 @@ def ladder(b: Bench, out: Result) -> None:
     """The epoch-matched comparison at two, four and eight million parameters, seed 0."""
 
     def row(rung: str, family: str, need: Need) -> Cited:
-        epoch, paper = b.epoch(need.epochs), cite("ladder", rung, f"{need.family}@{need.epochs}")
-        out.row(f"{family}, epoch {epoch}", paper, [need], lambda runs: loss_at(runs, epoch).mean)
+        paper = cite("ladder", rung, f"{need.family}@{need.epochs}")
+        out.row(f"{family}, epoch {b.epoch(need.epochs)}", paper, [need])
         return paper
 
     remark = "the paper gives seed means at this rung (see main)"
     out.heading, title = "1M", "FSN minus transformer"
-    out.row(f"{title}, seed 0", None, PAIRS["1M"], partial(gap, b.epoch(30)), "+.4f", remark)
+    out.row(f"{title}, seed 0", None, PAIRS["1M"], form="+.4f", remark=remark)
     for rung in ("2M", "4M", "8M"):
         out.heading = rung
-        pair, epoch = PAIRS[rung], b.epoch(EPOCH[rung])
-        ours, theirs = row(rung, "FSN", pair[0]), row(rung, "transformer", pair[1])
-        out.row(title, ours.minus(theirs), pair, partial(gap, epoch), "+.4f")
+        ours, theirs = (row(rung, *one) for one in zip(("FSN", "transformer"), PAIRS[rung], strict=True))
+        out.row(title, ours.minus(theirs), PAIRS[rung], form="+.4f")
     row("8M", "transformer", FINAL_8M)
 
 
@@ -82,22 +80,17 @@ WALL_CLOCK_ROWS = {
 
 
 @once()
-def target(b: Bench, pair: Pair, label: str = "", steady: bool = True) -> TargetLoss:
+def target(b: Bench, pair: Pair, steady: bool = True) -> TargetLoss:
     """FSN and transformer, measured on the seeds that are there. ``steady``: an epoch during which something else used
     the device counts as the run's median epoch."""
     ours, theirs = b.runs(pair[0]), [run for run in b.runs(pair[1]) if diverged_at(run) is None]
     b.same_setting(ours, theirs)
-    return training.time_to_target(ours, theirs, b.epoch(30), label, steady=steady)
-
-
-def rung_target(b: Bench, name: str, steady: bool = True) -> TargetLoss:
-    """One rung of the ladder."""
-    return target(b, RUNGS[name], name, steady)
+    return training.time_to_target(ours, theirs, b.epoch(30), pair[0].size.upper(), steady=steady)
 
 
 def wall_clock_value(b: Bench, rung: str, column: str = "vs_mean", steady: bool = True) -> float:
     """A number of the wall-clock table; by default the median time to the target over the transformer's own."""
-    return float(training.wallclock_table([rung_target(b, rung, steady)]).rows[0][column])
+    return float(training.wallclock_table([target(b, RUNGS[rung], steady)]).rows[0][column])
 
 
 @item("wall-clock", "Wall-clock at the thirty-epoch target", "Table 2", *NEEDS)
@@ -105,7 +98,7 @@ def wall_clock(b: Bench, out: Result) -> None:
     """Time of the FSN to reach the transformer's thirty-epoch loss, over the transformer's own time."""
 
     def ratio(rung: str, column: str, *_: list[Run]) -> Measurement:
-        found, value = rung_target(b, rung), wall_clock_value(b, rung, column)
+        found, value = target(b, RUNGS[rung]), wall_clock_value(b, rung, column)
         side = found.against_lowest if "lowest" in column else found.against_mean
         never = sum(math.isinf(c.ratio) for c in side) if "vs" in column else 0
         said = f"{never} of {len(side)} FSN seeds never reach it" if never else ""
@@ -130,15 +123,15 @@ def wall_clock(b: Bench, out: Result) -> None:
 def wall_clock_figure(b: Bench, out: Result) -> None:
     """Loss against cumulative seconds of training and validation at each rung of the ladder."""
 
-    def crossing(name: str, *_: list[Run]) -> float:
-        epochs = [c.epoch for c in rung_target(b, name).against_mean if c.epoch is not None]
+    def crossing(pair: Pair, *_: list[Run]) -> float:
+        epochs = [c.epoch for c in target(b, pair).against_mean if c.epoch is not None]
         return float(sum(epochs) / len(epochs)) if epochs else math.inf
 
     scales = []
     for name, pair in RUNGS.items():
         title = f"{name}: epoch at which the FSN reaches the transformer's mean final loss, mean over seeds"
-        if out.row(title, None, pair, partial(crossing, name), ".1f", timed=True).ours is not None:
-            scales.append(rung_target(b, name))
+        if out.row(title, None, pair, partial(crossing, pair), ".1f", timed=True).ours is not None:
+            scales.append(target(b, pair))
     out.notes += pace_notes(b.used(NEEDS))
     if scales:
         out.picture("wall-clock", training.draw_wallclock, scales, training.wallclock_table(scales))
@@ -152,7 +145,7 @@ COMPLETED = ("1M", "2M", "4M")
 
 def at_crossings(b: Bench, value: str, names: Iterable[str] = RUNGS) -> list[float]:
     """A number of every FSN seed against its rung's mean transformer; those that never cross are left out."""
-    crossings = [crossing for name in names for crossing in rung_target(b, name).against_mean]
+    crossings = [crossing for name in names for crossing in target(b, RUNGS[name]).against_mean]
     return [x for x in (float(getattr(crossing, value)) for crossing in crossings) if math.isfinite(x)]
 
 
@@ -183,9 +176,9 @@ def at_the_crossing(b: Bench, out: Result) -> None:
     row("final loss below the target after the crossing, least", low, min, "gain_after")
     row("final loss below the target after the crossing, most", high, max, "gain_after")
     out.notes += pace_notes(b.used(NEEDS))
-    for name in (name for name, pair in RUNGS.items() if all(b.by_seed(need) for need in pair)):
+    for name, pair in ((name, pair) for name, pair in RUNGS.items() if all(map(b.by_seed, pair))):
         try:
-            table = training.crossing_table(rung_target(b, name).against_mean)
+            table = training.crossing_table(target(b, pair).against_mean)
             out.tables.append((f"{name}, every seed", table))
         except NotRun as reason:
             out.notes.append(f"{name}: {reason}")
@@ -309,13 +302,12 @@ def wall_clocks(
     return listing([wall_clock_value(b, name, column) for name in names], true, times, words)
 
 
-def finishes_below(name: str, b: Bench) -> Found:
-    ours, theirs = (mean(b, need, EPOCH[name]) for need in PAIRS[name])
-    return below(ours, theirs)
+def finishes_below(pair: Pair, b: Bench) -> Found:
+    return below(mean(b, pair[0]), mean(b, pair[1]))
 
 
 def lowest_is_hardest(b: Bench) -> Found:
-    several = [name for name in RUNGS if len(rung_target(b, name).references) > 1]
+    several = [name for name, pair in RUNGS.items() if len(target(b, pair).references) > 1]
     if not several:
         raise NotRun("needs a rung with two transformer seeds")
     found = [wall_clock_value(b, name, "vs_lowest") / wall_clock_value(b, name) for name in several]
@@ -331,7 +323,7 @@ def still_improving(b: Bench) -> Found:
 
 def goes_on_below(b: Bench) -> Found:
     found = at_crossings(b, "gain_after", COMPLETED)
-    if len(found) < sum(len(rung_target(b, name).curves) for name in COMPLETED):
+    if len(found) < sum(len(target(b, RUNGS[name]).curves) for name in COMPLETED):
         return False, "not every FSN seed reaches the transformer's final loss"
     return min(found) > 0, f"{min(found):.4f} to {max(found):.4f} bits below"
 
@@ -341,25 +333,28 @@ def no_transformer_reaches(b: Bench) -> Found:
     for name, (fsn, transformer) in RUNGS.items():
         finals = [final(run, b, fsn.epochs) for run in b.by_seed(fsn).values()]
         ours = max((x if math.isfinite(x) else math.inf for x in finals), default=math.nan)
-        theirs = lowest(b.begun(transformer), b.epoch(50))
+        theirs = lowest([first_epochs(run, b.epoch(50)) for run in b.begun(transformer)])
         if not math.isnan(ours) and not math.isnan(theirs):
             fine &= theirs > ours
-            parts.append(f"{name}: lowest transformer {bits(theirs)}, highest FSN {bits(ours)}")
+            parts.append(f"{name}: lowest transformer {theirs:.4f}, highest FSN {ours:.4f}")
     if not parts:
         raise NotRun(f"missing: {b.standing(NEEDS).absent()}")
     return fine, "; ".join(parts)
 
 
-def slower(b: Bench, ours: Need, theirs: Need) -> float:
-    groups = b.runs(ours), b.runs(theirs)
+def timed(b: Bench, *needs: Need) -> list[list[Run]]:
+    """The runs of some needs, if they were timed alike."""
+    groups = [b.runs(need) for need in needs]
     b.same_setting(*groups)
-    return slowdown(*groups)
+    return groups
+
+
+def slower(b: Bench, ours: Need, theirs: Need) -> float:
+    return slowdown(*timed(b, ours, theirs))
 
 
 def kernel_is_not_the_overhead(b: Bench) -> Found:
-    full, without, theirs = (b.runs(need) for need in (FSN_1M, NO_HARMONICS, TRANSFORMER_1M))
-    b.same_setting(full, without, theirs)
-    seconds = [1 / speed(runs).mean for runs in (full, without, theirs)]
+    seconds = [1 / speed(runs).mean for runs in timed(b, FSN_1M, NO_HARMONICS, TRANSFORMER_1M)]
     kernel, overhead = seconds[0] - seconds[1], seconds[0] - seconds[2]
     share, part = 100 * kernel / seconds[0], kernel / overhead if overhead > 0 else math.inf
     fine = 6 <= share <= 18 and part < 0.5
@@ -394,20 +389,19 @@ def seeds_vary(b: Bench) -> Found:
 CLAIMS = (
     *(Claim(f"ladder-{name.lower()}", "Section 4.5",
             f"At {name} the FSN is below the transformer at epoch {EPOCH[name]}.",
-            PAIRS[name], partial(finishes_below, name)) for name in ("2M", "4M", "8M")),
+            PAIRS[name], partial(finishes_below, PAIRS[name])) for name in ("2M", "4M", "8M")),
     Claim("ladder-8m-below-final", "Section 4.5",
           "At 8M the FSN is by epoch fourteen below the transformer's completed thirty-epoch value.",
-          (PAIRS["8M"][0], FINAL_8M), lambda b: below(mean(b, PAIRS["8M"][0], 14), mean(b, FINAL_8M))),
+          (PAIRS["8M"][0], FINAL_8M), lambda b: below(mean(b, PAIRS["8M"][0]), mean(b, FINAL_8M))),
     Claim("ladder-lighter", "Section 4.5",
           "The FSN models of the ladder are lighter than their transformers by 2.0, 4.0 and 0.15 percent.",
-          (), lambda b: listing([lighter(size) for size in ("2m", "4m", "8m")],
+          (), lambda b: listing([-heavier(size) for size in ("2m", "4m", "8m")],
                                 lambda v: [round(v[0], 1), round(v[1], 1), round(v[2], 2)] == [2.0, 4.0, 0.15],
                                 lambda v: f"{v:.2f} %")),
     Claim("advantage-does-not-shrink", "Section 4.5",
           "The epoch-matched advantage does not shrink with scale: at each rung at least that of one million.",
           tuple(need for pair in PAIRS.values() for need in pair),
-          lambda b: listing([mean(b, ours, EPOCH[name]) - mean(b, theirs, EPOCH[name])
-                             for name, (ours, theirs) in PAIRS.items()], lambda m: max(m[1:]) <= m[0], signed,
+          lambda b: listing([margin(b, *pair) for pair in PAIRS.values()], lambda m: max(m[1:]) <= m[0], signed,
                             "{} (1M, 2M, 4M, 8M)")),
     Claim("several-times-slower", "Sections 1 and 4.6",
           "The FSN trains roughly three times more slowly per epoch at every scale (here: between 2.5 and 4.5).",
