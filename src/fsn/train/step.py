@@ -146,7 +146,7 @@ class Stepper:
         """
         parts, count = self.parts[batch], batch * self.recipe.predictions
         if not parts:
-            self.optimizer.zero_grad()
+            self.flat.message.zero_()
         for i, part in enumerate(parts):
             loss = self.flat.spare if i == 0 else self._later_loss
             self.flat.release()
@@ -186,7 +186,7 @@ class Stepper:
         if self._fused:
             self.optimizer.finish(self.flat.spare, self.ring, self.counters)
             return
-        loss, norm = self.flat.spare[0], self.optimizer.norm()
+        loss, norm = self.flat.spare[0], torch.linalg.vector_norm(self.flat.gradient)
         broken = self.optimizer.broken
         broken.copy_(torch.maximum(broken, (~torch.isfinite(loss + norm)).to(broken.dtype)))
         self.optimizer.step(norm)
