@@ -129,8 +129,8 @@ def open_world(device: str = "auto") -> Iterator[World]:
         return
     mine = not dist.is_initialized()
     if mine:
-        # Compiling imports this. Imported while a process group exists, it keeps a reference to it,
-        # and the group's threads then live on and may crash the process at its end.
+        # Counting parameters and torch.compile import this. Imported while a process group exists, it keeps a
+        # reference to it, and the group's threads then live on and may crash the process at its end.
         import torch._dynamo
 
         backend = "nccl" if chosen.type == "cuda" else "gloo"
