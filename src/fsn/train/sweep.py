@@ -27,7 +27,7 @@ import yaml
 from .. import data
 from ..checks import check
 from ..errors import UserError, needs, reason
-from ..io import is_plain_name, read_yaml
+from ..io import is_plain_name, parse_yaml, read_file
 from ..models import config_from_dict, config_to_dict, preset_with
 from .loop import StopRequest
 from .recipe import Recipe, with_numbers
@@ -37,6 +37,7 @@ from .run import DURATION, differences, load_run, read_config
 OTHER = "other settings"
 COLUMNS = ("run", "state", "epochs", "step", "best bits")
 MOST_RUNS = 10_000
+LARGEST_FILE = 1 << 18  # bytes of a sweep file
 _READING = tuple(f.name for f in dataclasses.fields(data.Reading))
 _OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
 
@@ -127,7 +128,7 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """The runs that a sweep file means; ``out`` replaces the file's own."""
     path = Path(file)
     try:
-        plan = read_yaml(path)
+        plan = parse_yaml(read_file(path, largest=LARGEST_FILE), str(path))
     except FileNotFoundError:
         raise UserError(f"there is no sweep file {path}") from None
     check(
