@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..data import Windows
 from ..errors import reason
 from ..models import LanguageModel
 from ..nn.probe import record
@@ -29,9 +30,6 @@ from .optimizer import FlatParameters, Optimizer
 from .recipe import Engine, Recipe
 from .schedule import Schedule
 from .world import World, autocast
-
-if TYPE_CHECKING:
-    from ..data import Windows
 
 RING = 1024  # losses kept on the device: the most steps between two looks of the host
 WARM_UP = 3
