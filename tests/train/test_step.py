@@ -105,8 +105,8 @@ def test_a_bad_step_leaves_weights_and_moments_alone() -> None:
     good = {n: t.clone() for n, t in (model.state_dict() | stepper.optimizer.state_dict()).items()}
     honest = model.loss
 
-    def broken(tokens: torch.Tensor, targets: torch.Tensor, dropout_key: Any = None) -> torch.Tensor:
-        return honest(tokens, targets, dropout_key=dropout_key) * float("nan")  # type: ignore[operator]
+    def broken(tokens: torch.Tensor, targets: torch.Tensor, **context: Any) -> torch.Tensor:
+        return honest(tokens, targets, **context) * float("nan")  # type: ignore[operator]
 
     stepper._loss = broken
     stepper.run(1, 2)

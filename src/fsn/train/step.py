@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data import Windows
 from ..errors import reason
@@ -66,7 +65,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: LanguageModel,
         windows: Windows,
         recipe: Recipe,
         world: World,
@@ -88,11 +87,10 @@ class Stepper:
         self.rates = self.optimizer.lr.new_full((RING,), recipe.lr)
         self.ring = torch.zeros(RING, 2, device=self.device)
         self._slots = torch.arange(RING, device=self.device)[:, None]
-        self._fused = self.optimizer.fused
         batches = {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
         self.parts = {b: self._cut(b) for b in batches}
         self._later_loss = torch.zeros_like(self.flat.spare[:1])  # of every part but the first
-        self._loss: Callable[..., Tensor] = model.loss  # type: ignore[assignment]
+        self._loss: Callable[..., Tensor] = model.loss
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._many: torch.cuda.CUDAGraph | None = None
         self._ready = False
@@ -125,7 +123,7 @@ class Stepper:
     # -- the step ------------------------------------------------------------------------------------------
 
     def gather(self, part: Part) -> tuple[Tensor, Tensor]:
-        if self._fused:
+        if self.optimizer.fused:
             from ..ops.fused.gather import gather
 
             w = self.windows
@@ -152,9 +150,8 @@ class Stepper:
             key = DropoutKey(self.counter, part.rows.start)
             with autocast(self.recipe.precision, self.device):
                 documents = self.windows.documents(tokens)
-                more = {} if documents is None else {"documents": documents}
-                losses = loss_function(tokens, targets, dropout_key=key, **more)
-            if self._fused:
+                losses = loss_function(tokens, targets, dropout_key=key, documents=documents)
+            if self.optimizer.fused:
                 self._backward_fused(losses, part, loss, count, add=i > 0)
             else:
                 torch.autograd.backward(losses, part.shares)
@@ -181,7 +178,7 @@ class Stepper:
     def _update(self) -> None:
         if not self.schedule.constant:
             torch.index_select(self.rates, 0, self.step.view(1) % RING, out=self.optimizer.lr.view(1))
-        if self._fused:
+        if self.optimizer.fused:
             self.optimizer.finish(self.flat.spare, self.ring, self.counters)
             return
         loss, norm = self.flat.spare[0], torch.linalg.vector_norm(self.flat.gradient)
@@ -211,7 +208,7 @@ class Stepper:
             return 0.0
         start = time.perf_counter()
         if self.engine.startswith("compile"):
-            self._loss = torch.compile(self.model.loss, dynamic=False)  # type: ignore[arg-type]
+            self._loss = torch.compile(self.model.loss, dynamic=False)
         saved = [(t, t.clone()) for t in (*self.optimizer.tensors(), self.counters, self.ring)]
         try:
             self._warm_up()
@@ -220,7 +217,7 @@ class Stepper:
                 raise
             what = f"{type(error).__name__}: {reason(error)}"
             self.on_fallback(f"engine    {self.engine} does not work here ({what}); using eager")
-            self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
+            self.engine, self._loss = "eager", self.model.loss
             self._graphs, self._many = [], None
         finally:
             for tensor, before in saved:
@@ -297,7 +294,7 @@ class Stepper:
             batch = self.batch_at(position + i)
             i += 1
             if batch != self.recipe.batch_size:
-                self._eager(batch, self.model.loss)  # type: ignore[arg-type]
+                self._eager(batch, self.model.loss)
             elif not self._graphs:
                 self._eager(batch, self._loss)
             else:
@@ -328,11 +325,8 @@ class Stepper:
         found: list[str] = []
 
         def probed(*args: Any, **kwargs: Any) -> Tensor:
-            watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
-            if isinstance(self.model, LanguageModel):
-                watched = record(self.model)
-            with watched as points:
-                losses = self.model.loss(*args, **kwargs)  # type: ignore[operator]
+            with record(self.model) as points:
+                losses = self.model.loss(*args, **kwargs)
             bad = first_not_finite((points | {"loss": losses}).items())
             found.extend([] if bad is None else [bad])
             return losses
