@@ -142,25 +142,21 @@ def load_codeparrot(folder: Path) -> bytes:
 
 def collect() -> bytes:
     """The text from the hub."""
-    text = take(map(document, stream()), CODEPARROT_SIZE, "codeparrot, characters")
-    if len(text) < CODEPARROT_SIZE:
-        raise UserError(
-            f"{CODEPARROT} ended after {len(text):,} of {CODEPARROT_SIZE:,} characters: try again, {_OTHERWISE}"
-        )
-    return text.encode("ascii")
-
-
-def stream() -> Iterator[str]:
-    """The files of the data set in its own order, one after the other, without downloading the rest."""
     datasets = needs("datasets", f"codeparrot needs the package datasets: pip install datasets, {_OTHERWISE}")
-    try:
-        for row in datasets.load_dataset(CODEPARROT, split="train", streaming=True):
-            yield row["content"]
+    try:  # in its own order, one file after the other, without downloading the rest
+        rows = datasets.load_dataset(CODEPARROT, split="train", streaming=True)
+        files = (document(row["content"]) for row in rows)
+        text = take(files, CODEPARROT_SIZE, "codeparrot, characters")
     except Exception as error:  # the hub's client raises many kinds; to the user they are one
         raise UserError(
             f"the Hugging Face hub did not deliver {CODEPARROT} ({printable(reason(error))}): "
             f"try again with a connection to it, {_OTHERWISE}"
         ) from error
+    if len(text) < CODEPARROT_SIZE:
+        raise UserError(
+            f"{CODEPARROT} ended after {len(text):,} of {CODEPARROT_SIZE:,} characters: try again, {_OTHERWISE}"
+        )
+    return text.encode("ascii")
 
 
 # -- pypi-python ----------------------------------------------------------------------------------------
