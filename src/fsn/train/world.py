@@ -213,12 +213,12 @@ def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
     if recipe.deterministic:
         if device.type == "cuda":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")
     try:
         with products(recipe.precision):
             yield
     finally:
-        torch.use_deterministic_algorithms(before > 0, warn_only=before == 1)
+        torch.set_deterministic_debug_mode(before)
 
 
 @contextlib.contextmanager
