@@ -103,14 +103,12 @@ def source_files(root: Path) -> list[Path]:
     The order is a fixed shuffle: it depends on names alone, is the same on every machine, and mixes the
     modules so that the last 5 % are not all of ``x``, ``y`` and ``z``.
     """
-    found = {}
+    found = []
     for here, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
-        for name in files:
-            if name.endswith(".py") and not name.startswith(LOCAL_FILES):
-                path = Path(here, name)
-                found[hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()] = path
-    return [found[mark] for mark in sorted(found)]
+        code = [name for name in files if name.endswith(".py") and not name.startswith(LOCAL_FILES)]
+        found += [Path(here, name) for name in code]
+    return sorted(found, key=lambda path: hashlib.sha256(path.relative_to(root).as_posix().encode()).digest())
 
 
 def load_stdlib(root: Path | None = None) -> bytes:
