@@ -448,7 +448,7 @@ class Run:
             if checkpoint.warnings:  # the one before it would be another number
                 raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
-        model = self._model(weights, f"the {which} weights in {self.folder}").to(device)
+        model = with_weights(self.model_config, weights, f"the {which} weights in {self.folder}").to(device)
         model.tokenizer, model.window = self.encoding, self.recipe.length
         return model
 
@@ -463,13 +463,15 @@ class Run:
             if epoch > last:
                 continue
             parts, _ = unpack(hashes.read(self.folder, f"kernel/{path.name}"), str(path))
-            yield epoch, self._model(parts, f"the weights in {path}", strict=False)
+            yield epoch, with_weights(self.model_config, parts, f"the weights in {path}", strict=False)
 
-    def _model(self, weights: dict[str, Tensor], what: str, strict: bool = True) -> LanguageModel:
-        with torch.random.fork_rng(devices=[]):
-            model = build_from_config(self.model_config)
-        load_weights(model, weights, what, strict)
-        return model.eval()
+
+def with_weights(config: Config, weights: dict[str, Tensor], what: str, **how: Any) -> LanguageModel:
+    """A model in evaluation mode; see :func:`load_weights`. PyTorch's generator stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        model = build_from_config(config)
+    load_weights(model, weights, what, **how)
+    return model.eval()
 
 
 def load_weights(
@@ -477,16 +479,16 @@ def load_weights(
     weights: dict[str, Tensor],
     what: str,
     strict: bool = True,
-    config: str = "config.yaml",
+    file: str = "config.yaml",
 ) -> None:
-    """Load weights into the model that a config describes; ``what`` says whose they are."""
+    """Load weights into the model that a config in ``file`` describes; ``what`` says whose they are."""
     bad = first_not_finite(weights.items())
     check(bad is None, f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
         raise UserError(
-            f"{what} do not fit its {config}: one of the two was changed; put the right one back"
+            f"{what} do not fit its {file}: one of the two was changed; put the right one back"
         ) from None
 
 
