@@ -182,19 +182,14 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
 
 
 def choose_engine(
-    asked: Engine,
-    device: torch.device,
-    model: Config | None = None,
-    precision: Precision = "bf16",
-    length: int = 256,
+    asked: Engine, device: torch.device, model: Config, precision: Precision, length: int
 ) -> Engine:
     """``auto`` on a GPU: one CUDA graph of fused kernels where the model has them, of compiled ones otherwise."""
     if asked == "auto":
         if device.type != "cuda":
             return "eager"
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        served = model is None or fused_stack.supports(model, device, dtype, length)
-        return "graph" if served else "compile-graph"
+        return "graph" if fused_stack.supports(model, device, dtype, length) else "compile-graph"
     check(
         device.type == "cuda" or not asked.endswith("graph"),
         f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU",
