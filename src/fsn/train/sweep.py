@@ -283,8 +283,13 @@ def run_here(
                 if slot is not None:
                     env["CUDA_VISIBLE_DEVICES"] = slot
                 # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
-                process = _start(job.command(), job.output, env=env, start_new_session=True)
-                running.append((job, slot, process))
+                try:
+                    process = _start(job.command(), job.output, env=env, start_new_session=True)
+                    running.append((job, slot, process))
+                except OSError as error:  # the others go on, and are looked after
+                    free.append(slot)
+                    notes[job.name] = "failed"
+                    say(f"failed: {job.name}: it cannot be started ({reason(error)})")
             if stop.number and not passed_on:
                 passed_on = True
                 for _, _, process in running:
