@@ -107,7 +107,7 @@ def test_a_list_keeps_its_default_and_its_order(capsys: pytest.CaptureFixture[st
 )
 def test_a_list_in_the_recipe_is_like_any_other(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    monkeypatch.setattr("fsn.train.loop.train", lambda *given, **named: seen.append(given[3].eval_at_steps))
+    monkeypatch.setattr("fsn.train.train", lambda *given, **named: seen.append(given[3].eval_at_steps))
     main(["train", "fsn-1m", "--eval-at-steps", *steps, "--out", "x"])
     assert seen == [(5, 9)]
 

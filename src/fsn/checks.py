@@ -59,10 +59,8 @@ def _fits(value: Any, declared: Any) -> bool:
         return isinstance(value, str) and value in get_args(declared)
     if origin is tuple:
         return isinstance(value, (tuple, list)) and all(_fits(part, get_args(declared)[0]) for part in value)
-    if declared in (int, float) and isinstance(value, bool):
-        return False
-    if isinstance(value, int) and not isinstance(value, bool) and declared in (int, float):
-        return abs(value) < INT_LIMIT
+    if declared in (int, float) and isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < INT_LIMIT
     if declared is float:
         return isinstance(value, float) and math.isfinite(value)
     return isinstance(value, declared)

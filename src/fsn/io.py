@@ -18,7 +18,6 @@ import yaml
 from .errors import UserError
 
 LARGEST_FILE = 1 << 34  # bytes of a file that is read whole
-LARGEST_TEXT = 1 << 18  # of one that people write: a sweep, a config
 MOST_NODES = 200_000
 """Values in a YAML file, each counted as often as aliases repeat it."""
 
@@ -223,11 +222,6 @@ def _reason(error: Exception) -> str:
     problem = getattr(error, "problem", None) or str(error).strip() or type(error).__name__
     mark = getattr(error, "problem_mark", None)
     return str(problem).splitlines()[0][:200] + (f", line {mark.line + 1}" if mark is not None else "")
-
-
-def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """A YAML file as plain values, see :func:`parse_yaml`."""
-    return parse_yaml(read_file(path, largest=LARGEST_TEXT), str(path))
 
 
 def parse_json(text: str | bytes, what: str) -> Any:

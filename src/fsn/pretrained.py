@@ -20,10 +20,10 @@ from .data import Alphabet, Encoding, load_tokenizer
 from .data.encoding import TOKENIZER_FILE
 from .errors import UserError, needs, reason
 from .io import parse_json, read_file, user_path, write_bytes_atomic, write_text_atomic
-from .models import LanguageModel, build_from_config, config_from_dict
+from .models import LanguageModel, config_from_dict
 from .train import find_run, hashes, load_run
 from .train.checkpoint import first_not_finite, pack, unpack
-from .train.run import SHIPPED, load_weights
+from .train.run import SHIPPED, with_weights
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 LINES_KEPT = ("epoch", "valid", "warning")
@@ -74,12 +74,11 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
         weights, _ = unpack(read_file(folder / "model.safetensors"), "model.safetensors")
     except (ValueError, AttributeError) as error:
         raise UserError(f"{folder} cannot be read ({error}); write it again with `fsn export`") from None
-    with torch.random.fork_rng(devices=[]):
-        model = build_from_config(config_from_dict(architecture))
     weights = {key.removeprefix("model."): value for key, value in weights.items()}
-    load_weights(model, weights, f"the weights in {folder}", config="config.json")
+    whose = f"the weights in {folder}"
+    model = with_weights(config_from_dict(architecture), weights, whose, file="config.json")
     model.tokenizer, model.window = tokenizer, int(config.get("window", model.window))
-    return model.to(device).eval()
+    return model.to(device)
 
 
 def fetch_from_hub(name: str) -> Path:

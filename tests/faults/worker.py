@@ -132,7 +132,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     import torch
-    import torch._dynamo  # which every optimizer imports, and which takes three quarters of a tiny run
+    import torch._dynamo  # which counting parameters imports, and which takes three quarters of a tiny run
     import torch.utils.tensorboard
 
     import fsn.train.commands

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fsn.data import Windows, epoch_order
+from fsn.models import LanguageModel
 from fsn.train import Recipe
 from fsn.train import step as module
 from fsn.train.step import Stepper
@@ -23,7 +24,7 @@ from tests.train.tiny import recipe, still_flat
 RING = 8  # in these tests: fewer slots than steps
 
 
-class Bigrams(nn.Module):
+class Bigrams(LanguageModel):
     """A table of logits, and a parameter nobody uses."""
 
     def __init__(self, symbols: int) -> None:
@@ -31,8 +32,9 @@ class Bigrams(nn.Module):
         self.table = nn.Parameter(torch.randn(symbols, symbols))
         self.unused = nn.Parameter(torch.ones(5))
 
-    def loss(self, tokens: Tensor, targets: Tensor, dropout_key: Any = None) -> Tensor:
-        return nn.functional.cross_entropy(self.table[tokens].transpose(1, 2), targets, reduction="none")
+    def loss(self, tokens: Tensor, targets: Tensor, *context: Any, **more: Any) -> Tensor:
+        logits = self.probe("logits", self.table[tokens])
+        return nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def make(on: bool, r: Recipe, world: World) -> Stepper:
     torch.manual_seed(1)
     text = torch.randint(30, (700,), dtype=torch.uint8).to(world.device)
     stepper = Stepper(Bigrams(30).to(world.device), Windows(text, r.length, r.train_stride), r, world)
-    assert stepper._fused == on
+    assert stepper.optimizer.fused == on
     stepper.set_order(epoch_order(stepper.n_windows, 0, 1))
     stepper.seek(0, 0)
     return stepper

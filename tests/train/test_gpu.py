@@ -32,7 +32,7 @@ def make(preset: str, r: Recipe) -> Stepper:
 
 def test_the_choices_on_a_gpu() -> None:
     device = torch.device("cuda", 0)
-    assert choose_engine("auto", device) == "graph"
+    assert choose_engine("auto", device, fsn.preset("fsn-1m", 205), "bf16", 256) == "graph"
     assert choose_precision("auto", device) in ("bf16", "fp32")
 
 

@@ -326,8 +326,8 @@ def test_a_gradient_that_is_not_finite_stops_the_run_too(
         def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
             return g * float("inf")
 
-    def loss(self: Any, tokens: Any, targets: Any, dropout_key: Any = None) -> torch.Tensor:
-        value = honest(self, tokens, targets, dropout_key=dropout_key)
+    def loss(self: Any, tokens: Any, targets: Any, **context: Any) -> torch.Tensor:
+        value = honest(self, tokens, targets, **context)
         return Spike.apply(value) if self.training else value  # type: ignore[no-untyped-call, no-any-return]
 
     monkeypatch.setattr(fsn.models.FSN, "loss", loss)

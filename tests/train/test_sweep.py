@@ -289,6 +289,20 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     assert rows[0][2] == "1 of 1" and float(rows[0][4]) > 0
 
 
+def test_a_run_that_cannot_be_started_leaves_none_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full, or no memory for one process more, when the second of two runs is to begin."""
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    good, bad = read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "seed": [0, 1]}, runs=[]))
+    bad = dataclasses.replace(bad, out=tmp_path / "text.txt" / "run")
+    said: list[str] = []
+    assert run_here([good, bad], [None, None], said.append) == {bad.name: "failed"}
+    assert good.state() == "finished"
+    assert f"failed: {bad.name}: it cannot be started ([Errno 20] Not a directory: " in " ".join(said)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int

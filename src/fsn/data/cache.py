@@ -40,7 +40,6 @@ PACKED = (".zip", ".gz", ".xz")
 INSTEAD = "free some space there or set FSN_CACHE to another folder"
 """What to do about a cache folder that cannot be written."""
 
-
 #: What unpacking a damaged archive can raise: a truncated or foreign .gz an OSError or an EOFError, an encrypted .zip a
 #: RuntimeError, an unknown compression a NotImplementedError, odd numbers in a header a ValueError.
 DAMAGED = (
@@ -54,9 +53,6 @@ DAMAGED = (
     RuntimeError,
     ValueError,
 )
-
-INSTEAD = "free some space there or set FSN_CACHE to another folder"
-"""What to do about a cache folder that cannot be written."""
 
 
 class FetchError(Exception):

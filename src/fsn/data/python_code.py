@@ -103,14 +103,12 @@ def source_files(root: Path) -> list[Path]:
     The order is a fixed shuffle: it depends on names alone, is the same on every machine, and mixes the
     modules so that the last 5 % are not all of ``x``, ``y`` and ``z``.
     """
-    found = {}
+    found = []
     for here, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name not in LEFT_OUT]
-        for name in files:
-            if name.endswith(".py") and not name.startswith(LOCAL_FILES):
-                path = Path(here, name)
-                found[hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()] = path
-    return [found[mark] for mark in sorted(found)]
+        code = [name for name in files if name.endswith(".py") and not name.startswith(LOCAL_FILES)]
+        found += [Path(here, name) for name in code]
+    return sorted(found, key=lambda path: hashlib.sha256(path.relative_to(root).as_posix().encode()).digest())
 
 
 def load_stdlib(root: Path | None = None) -> bytes:
@@ -142,25 +140,21 @@ def load_codeparrot(folder: Path) -> bytes:
 
 def collect() -> bytes:
     """The text from the hub."""
-    text = take(map(document, stream()), CODEPARROT_SIZE, "codeparrot, characters")
-    if len(text) < CODEPARROT_SIZE:
-        raise UserError(
-            f"{CODEPARROT} ended after {len(text):,} of {CODEPARROT_SIZE:,} characters: try again, {_OTHERWISE}"
-        )
-    return text.encode("ascii")
-
-
-def stream() -> Iterator[str]:
-    """The files of the data set in its own order, one after the other, without downloading the rest."""
     datasets = needs("datasets", f"codeparrot needs the package datasets: pip install datasets, {_OTHERWISE}")
-    try:
-        for row in datasets.load_dataset(CODEPARROT, split="train", streaming=True):
-            yield row["content"]
+    try:  # in its own order, one file after the other, without downloading the rest
+        rows = datasets.load_dataset(CODEPARROT, split="train", streaming=True)
+        files = (document(row["content"]) for row in rows)
+        text = take(files, CODEPARROT_SIZE, "codeparrot, characters")
     except Exception as error:  # the hub's client raises many kinds; to the user they are one
         raise UserError(
             f"the Hugging Face hub did not deliver {CODEPARROT} ({printable(reason(error))}): "
             f"try again with a connection to it, {_OTHERWISE}"
         ) from error
+    if len(text) < CODEPARROT_SIZE:
+        raise UserError(
+            f"{CODEPARROT} ended after {len(text):,} of {CODEPARROT_SIZE:,} characters: try again, {_OTHERWISE}"
+        )
+    return text.encode("ascii")
 
 
 # -- pypi-python ----------------------------------------------------------------------------------------

@@ -154,12 +154,10 @@ def _jsonl(path: Path, column: str) -> Iterator[str]:
             except (ValueError, RecursionError):
                 raise UserError(f"line {number:,} of {path} is not JSON: mend or remove it") from None
             if not isinstance(row, dict) or column not in row:
-                has = (
-                    f"it has {printable(', '.join(map(str, row)), limit=80)}" if isinstance(row, dict) else ""
-                )
-                raise UserError(
-                    f"line {number:,} of {path} has no column {column!r}; {has or 'it is no object'}"
-                )
+                has = "it is no object"
+                if isinstance(row, dict):
+                    has = f"it has {printable(', '.join(map(str, row)), limit=80)}"
+                raise UserError(f"line {number:,} of {path} has no column {column!r}; {has}")
             text = row[column]
             if text is not None and not isinstance(text, str):
                 raise UserError(

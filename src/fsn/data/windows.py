@@ -34,7 +34,6 @@ class Windows:
                 "or shorter windows"
             )
         self.tokens, self.length, self.stride, self.end = tokens, length, stride, end
-        self._within = torch.arange(length, device=tokens.device)
 
     def __len__(self) -> int:
         return (len(self.tokens) - self.length) // self.stride + 1
@@ -45,11 +44,10 @@ class Windows:
 
     def gather(self, index: Tensor) -> Tensor:
         """Windows ``index`` (int64, shape (B,)) -> tokens (int64, shape (B, length)) on the text's device."""
-        starts = index.to(self.tokens.device, non_blocking=True) * self.stride
-        places = starts[:, None] + self._within
+        index = index.to(self.tokens.device, non_blocking=True)
         if self.tokens.dtype == torch.uint16:  # not all devices can pick from unsigned numbers
-            return self.tokens.view(torch.int16)[places].long() & 0xFFFF
-        return self.tokens[places].long()
+            return self.tokens.view(torch.int16).unfold(0, self.length, self.stride)[index].long() & 0xFFFF
+        return self.tokens.unfold(0, self.length, self.stride)[index].long()
 
     def documents(self, tokens: Tensor) -> Tensor | None:
         """For tokens (B, T) of windows, the number of the document that each belongs to, (B, T); None without ``end``.

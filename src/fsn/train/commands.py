@@ -9,16 +9,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 
+from .. import train as training
 from ..checks import check
-from ..data import Reading
+from ..data import Reading, Windows
+from ..models.generate import check_drawing, draw
 from ..progress import print_table, say
+from ..text import printable
+from .evaluate import append_evaluation, check_batch_size
 from .recipe import Precision, Recipe, parse_fields
+from .run import check_out, find_run, load_run
+from .sweep import COLUMNS, read_sweep, run_here, submit, table
+from .world import World, choose_device, choose_precision, numerics
 
-Preset = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
-RunPath = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-File = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+Preset = Annotated[str, tyro.conf.arg(metavar="PRESET")]
+RunPath = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 
 
 def train(
@@ -69,9 +77,7 @@ def train(
         reading: How the corpus becomes tokens; by default every byte is a symbol.
         recipe: How it is trained.
     """
-    from .loop import train as run_training
-
-    run_training(
+    training.train(
         preset,
         corpus,
         out,
@@ -120,12 +126,6 @@ def evaluate(
         as_json: Print one line of JSON, with the loss at each position of the window.
         append: Add that line to this file too, as results/evaluations.jsonl has one for each archived run.
     """
-    from .. import data
-    from .evaluate import append_evaluation, check_batch_size
-    from .evaluate import evaluate as run_evaluation
-    from .run import find_run, load_run
-    from .world import World, choose_device, choose_precision, numerics
-
     check_batch_size(batch_size)
     trained = load_run(find_run(run))
     where = choose_device(device)
@@ -133,9 +133,9 @@ def evaluate(
     text = trained.load_corpus(corpus)
     stride = recipe.eval_stride if length is None else max(length // 2, 1)
     end = text.document_end(recipe.separate_documents)
-    windows = data.Windows(getattr(text, split).to(where), length or recipe.length, stride, end)
+    windows = Windows(getattr(text, split).to(where), length or recipe.length, stride, end)
     with numerics(recipe, where):
-        result = run_evaluation(
+        result = training.evaluate(
             trained.load_model(which, where),
             windows,
             batch_size=batch_size or recipe.eval_batch_size,
@@ -188,11 +188,6 @@ def generate(
         which: The weights of the best epoch, or the last ones saved.
         device: auto, cpu, cuda or cuda:1.
     """
-    from ..models.generate import check_drawing, draw
-    from ..text import printable
-    from .run import find_run, load_run
-    from .world import choose_device
-
     check_drawing(symbols, temperature, top_k, seed)
     trained = load_run(find_run(run))
     where = choose_device(device)
@@ -246,9 +241,6 @@ def sweep(
         extend: Let finished runs go on where the file now asks for more epochs or steps.
         dry_run: Only show the runs and where they stand.
     """
-    from .run import check_out
-    from .sweep import COLUMNS, read_sweep, run_here, submit, table
-
     plan = [dataclasses.replace(job, extend=extend) for job in read_sweep(file, out)]
     if dry_run:
         print_table(COLUMNS, table(plan))
@@ -274,8 +266,6 @@ def sweep(
 def slots(jobs: int | None) -> list[str | None]:
     """One slot per visible GPU, or ``jobs`` dealt over them; without GPUs one on the CPU, or ``jobs``."""
     check(jobs is None or jobs >= 1, f"--jobs must be at least 1, not {jobs}")
-    import torch
-
     gpus = [str(i) for i in range(torch.cuda.device_count())]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible and len(visible.split(",")) == len(gpus):

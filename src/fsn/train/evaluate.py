@@ -8,21 +8,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..checks import check
+from ..data import Windows
 from ..errors import UserError
 from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
 from . import hashes
 from .recipe import Precision
 from .world import World, autocast, environment, products
-
-if TYPE_CHECKING:
-    from ..data import Windows
 
 
 class Stopped(Exception):

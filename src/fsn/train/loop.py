@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import __version__, data
 from ..checks import check
-from ..data import epoch_order
+from ..data import Corpus, Reading, Windows, epoch_order
 from ..errors import UserError
 from ..io import writing
 from ..models import (
@@ -44,9 +44,6 @@ from .run import FORMAT, Run, RunFolder, check_out, load_run, load_weights, sibl
 from .schedule import Schedule
 from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
-
-if TYPE_CHECKING:
-    from ..data import Corpus, Reading, Windows
 
 LOOK_S = 0.5  # seconds of steps between two looks of the host
 BITS = 1.0 / math.log(2.0)
@@ -113,8 +110,8 @@ def train(
             "format": FORMAT,
         }
         end = text.document_end(recipe.separate_documents)
-        windows = data.Windows(text.train, recipe.length, recipe.train_stride, end)
-        valid = data.Windows(text.valid, recipe.length, recipe.eval_stride, end)
+        windows = Windows(text.train, recipe.length, recipe.train_stride, end)
+        valid = Windows(text.valid, recipe.length, recipe.eval_stride, end)
         Schedule.of(recipe, len(windows))  # one that does not fit the run stops here
         folder = RunFolder(out, quiet or not world.first)
         with contextlib.closing(folder), StopRequest() as stop, writing(out, RETRY):
@@ -283,9 +280,8 @@ class Training:
     def _end_early(self) -> None:
         """End as what stopped the run wants it."""
         number = int(self.world.largest([float(self.stop.number)])[0])
-        why = "the time budget is spent"
-        if number:
-            why = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        known = {0: "the time budget is spent", signal.SIGINT: "Ctrl-C"}
+        why = known.get(number) or signal.Signals(number).name
         self.folder.say(
             f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
             "a checkpoint is written: run the same command again to go on"

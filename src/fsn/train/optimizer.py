@@ -11,6 +11,7 @@ from collections.abc import Set
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from ..ops import fused
 from .recipe import Recipe
@@ -107,63 +108,37 @@ class Optimizer:
     """
 
     def __init__(self, flat: FlatParameters, recipe: Recipe) -> None:
-        self.flat, self.clip, self.recipe = flat, recipe.clip, recipe
+        self.flat, self.recipe = flat, recipe
         device = flat.values.device
-        cuda = device.type == "cuda"
         self.fused = fused.available(device)
         """Whether :meth:`finish` can run."""
-        exact = torch.float32 if cuda or self.fused else torch.float64
+        exact = torch.float32 if device.type == "cuda" or self.fused else torch.float64
         self.lr = torch.tensor(recipe.lr, dtype=exact, device=device)
         """The learning rate. A step reads it on the device, so that it can change between replays of a graph."""
-        self._parameter = nn.Parameter(flat.values, requires_grad=True)
-        self._parameter.grad = flat.gradient
-        self._adamw = torch.optim.AdamW(
-            [self._parameter],
-            lr=self.lr,
-            betas=(recipe.beta1, recipe.beta2),
-            eps=recipe.eps,
-            weight_decay=recipe.weight_decay,
-            fused=True,
-            capturable=cuda,
-        )
-        self.broken = torch.zeros((), device=device)
+        self.moment, self.square = torch.zeros_like(flat.values), torch.zeros_like(flat.values)
+        self.steps, self.broken = torch.zeros((), device=device), torch.zeros((), device=device)
         self._scale = torch.ones((), device=device)
-        # The fused kernel divides the gradient by `grad_scale` and skips the step where `found_inf` is 1: the
-        # hooks that mixed-precision scaling uses. Here they carry the clipping and the stop.
-        self._adamw.grad_scale = self._scale  # type: ignore[attr-defined]
-        self._adamw.found_inf = self.broken  # type: ignore[attr-defined]
-        self._make_state()
         if self.fused:
             from ..ops.fused.adamw import parts
 
             self._norm = torch.zeros((), device=device)
             self._sums = torch.zeros(parts(flat.gradient.numel()), device=device)
 
-    def _make_state(self) -> None:
-        """Let AdamW allocate its moments now (a graph needs their addresses), without moving a weight."""
-        before = self.flat.values.clone()
-        self.broken.fill_(1.0)
-        self._adamw.step()
-        self.broken.zero_()
-        state = self._adamw.state[self._parameter]
-        for tensor in state.values():
-            tensor.zero_()
-        self.flat.values.copy_(before)
-        self.moment, self.square, self.steps = state["exp_avg"], state["exp_avg_sq"], state["step"]
-
-    def zero_grad(self) -> None:
-        self.flat.message.zero_()
-
-    def norm(self) -> Tensor:
-        """The global norm of the gradient, ()."""
-        return torch.linalg.vector_norm(self.flat.gradient)
-
     @torch.no_grad()
     def step(self, norm: Tensor) -> None:
-        """Clip and move the weights by PyTorch's kernels; ``broken`` covers this step already."""
-        if self.clip > 0:
-            self._scale.copy_(((norm + 1e-6) / self.clip).clamp_(min=1.0))
-        self._adamw.step()
+        """Clip and move the weights by PyTorch's kernels; ``broken`` covers this step already.
+
+        Its fused AdamW divides the gradient by ``grad_scale`` and skips the step where ``found_inf`` is 1: made for
+        mixed-precision scaling, they carry the clipping and the stop here.
+        """
+        flat, r = self.flat, self.recipe
+        if r.clip > 0:
+            self._scale.copy_(((norm + 1e-6) / r.clip).clamp_(min=1.0))
+        adamw(
+            [flat.values], [flat.gradient], [self.moment], [self.square], [], [self.steps],
+            fused=True, grad_scale=self._scale, found_inf=self.broken, amsgrad=False, maximize=False,
+            lr=self.lr, beta1=r.beta1, beta2=r.beta2, eps=r.eps, weight_decay=r.weight_decay,
+        )  # fmt: skip
 
     @torch.no_grad()
     def finish(self, loss: Tensor, ring: Tensor, counters: Tensor) -> None:

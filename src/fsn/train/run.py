@@ -123,15 +123,11 @@ class RunFolder:
         self._loggers: Loggers | None = None
         self._files = contextlib.ExitStack()
 
-    def _hold(self, file: IO[Any]) -> IO[Any]:
-        """Keep a file open while the run lasts; closing it may fail."""
-        self._files.enter_context(contextlib.suppress(OSError))
-        return self._files.enter_context(file)
-
     def open(self) -> None:
         """Make the folder, lock it, open the log."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = self._hold(open(self.path / "lock", "a+", encoding="utf-8"))  # noqa: SIM115 (the last to be closed)
+        lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
+        self._files.enter_context(lock)  # the last to be closed
         try:
             # Windows has no such locks; two writers are then not noticed.
             with contextlib.suppress(ImportError):
@@ -150,14 +146,13 @@ class RunFolder:
         for place in (self.path, self.path / "kernel", self.checkpoints.folder):
             remove_leftovers(place)
         self.hashes = hashes.Hashes(self.path)
-        log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-        self._log = self._hold(log)
+        self._log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+        self._files.enter_context(self._log)
 
     def close(self) -> None:
-        if self._loggers is not None:
-            self._loggers.close()
+        with contextlib.suppress(OSError):
+            self._files.close()
         self._log = self._loggers = None
-        self._files.close()
 
     def say(self, line: str) -> None:
         """Print a line and keep it in log.txt."""
@@ -188,6 +183,7 @@ class RunFolder:
 
     def open_loggers(self, asked: Sequence[str], config: dict[str, Any], step: int) -> None:
         self._loggers = Loggers(self.path, asked, config, step, self.say)
+        self._files.callback(self._loggers.close)
 
     def open_metrics(self, sizes: Mapping[str, Any] | None = None) -> None:
         """Cut the metrics back to ``sizes``, as :meth:`sync_metrics` gave them, or to nothing."""
@@ -195,7 +191,7 @@ class RunFolder:
         self._lines = {name: Lines(self.path / name, *entry) for name, entry in entries.items()}
         self.hashes.enter({name: [lines.entry] for name, lines in self._lines.items()})
         for lines in self._lines.values():
-            self._hold(lines.open())
+            self._files.enter_context(lines.open())
 
     def record(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl and what it says of time to timings.jsonl; in the first process only."""
@@ -452,7 +448,7 @@ class Run:
             if checkpoint.warnings:  # the one before it would be another number
                 raise UserError(f"{checkpoint.warnings[0]}; resume the run to write it again")
             weights = checkpoint.tensors["weights"]
-        model = self._model(weights, f"the {which} weights in {self.folder}").to(device)
+        model = with_weights(self.model_config, weights, f"the {which} weights in {self.folder}").to(device)
         model.tokenizer, model.window = self.encoding, self.recipe.length
         return model
 
@@ -467,13 +463,15 @@ class Run:
             if epoch > last:
                 continue
             parts, _ = unpack(hashes.read(self.folder, f"kernel/{path.name}"), str(path))
-            yield epoch, self._model(parts, f"the weights in {path}", strict=False)
+            yield epoch, with_weights(self.model_config, parts, f"the weights in {path}", strict=False)
 
-    def _model(self, weights: dict[str, Tensor], what: str, strict: bool = True) -> LanguageModel:
-        with torch.random.fork_rng(devices=[]):
-            model = build_from_config(self.model_config)
-        load_weights(model, weights, what, strict)
-        return model.eval()
+
+def with_weights(config: Config, weights: dict[str, Tensor], what: str, **how: Any) -> LanguageModel:
+    """A model in evaluation mode; see :func:`load_weights`. PyTorch's generator stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        model = build_from_config(config)
+    load_weights(model, weights, what, **how)
+    return model.eval()
 
 
 def load_weights(
@@ -481,16 +479,16 @@ def load_weights(
     weights: dict[str, Tensor],
     what: str,
     strict: bool = True,
-    config: str = "config.yaml",
+    file: str = "config.yaml",
 ) -> None:
-    """Load weights into the model that a config describes; ``what`` says whose they are."""
+    """Load weights into the model that a config in ``file`` describes; ``what`` says whose they are."""
     bad = first_not_finite(weights.items())
     check(bad is None, f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
     try:
         model.load_state_dict(weights, strict=strict)
     except RuntimeError:
         raise UserError(
-            f"{what} do not fit its {config}: one of the two was changed; put the right one back"
+            f"{what} do not fit its {file}: one of the two was changed; put the right one back"
         ) from None
 
 

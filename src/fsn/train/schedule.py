@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from ..errors import UserError
 from .recipe import Recipe
@@ -35,7 +34,7 @@ class Schedule:
     warmup: int
     falls_at: int
     total: int
-    shape: Literal["linear", "cosine"]
+    cosine: bool
 
     @classmethod
     def of(cls, recipe: Recipe, n_windows: int) -> Schedule:
@@ -52,8 +51,7 @@ class Schedule:
                 f"the schedule does not fit the run: {r.warmup_steps:,} steps of warm-up and {max(falling, 0):,} of "
                 f"cool-down in {total:,} steps; change --warmup-steps, --cooldown or --cooldown-epochs, or --epochs"
             )
-        shape: Literal["linear", "cosine"] = "cosine" if r.schedule == "cosine" else "linear"
-        return cls(r.lr, r.lr_floor, r.warmup_steps, total - falling, total, shape)
+        return cls(r.lr, r.lr_floor, r.warmup_steps, total - falling, total, r.schedule == "cosine")
 
     @property
     def constant(self) -> bool:
@@ -66,7 +64,7 @@ class Schedule:
         if step < self.falls_at or self.falls_at == self.total:
             return self.lr
         x = min((step - self.falls_at) / (self.total - self.falls_at), 1.0)
-        left = (1.0 + math.cos(math.pi * x)) / 2.0 if self.shape == "cosine" else 1.0 - x
+        left = (1.0 + math.cos(math.pi * x)) / 2.0 if self.cosine else 1.0 - x
         return self.floor + (self.lr - self.floor) * left
 
     def shares(self, other: Schedule, steps: int) -> bool:
@@ -81,6 +79,6 @@ class Schedule:
         if self.falls_at > self.warmup:
             parts.append(f"{self.falls_at - self.warmup:,} at {self.lr:g}")
         if self.falls_at < self.total:
-            curve = "in half a cosine" if self.shape == "cosine" else "in a line"
+            curve = "in half a cosine" if self.cosine else "in a line"
             parts.append(f"{self.total - self.falls_at:,} {curve} to {self.floor:g}")
         return ", ".join(parts)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..data import Windows
 from ..errors import reason
 from ..models import LanguageModel
 from ..nn.probe import record
@@ -29,9 +29,6 @@ from .optimizer import FlatParameters, Optimizer
 from .recipe import Engine, Recipe
 from .schedule import Schedule
 from .world import World, autocast
-
-if TYPE_CHECKING:
-    from ..data import Windows
 
 RING = 1024  # losses kept on the device: the most steps between two looks of the host
 WARM_UP = 3
@@ -53,8 +50,6 @@ class Part(NamedTuple):
 
     rows: range
     """Of the whole batch."""
-    offsets: Tensor
-    """The same, (b,), on the device."""
     shares: Tensor
     """The derivative of the mean loss by the loss of each prediction, (b, T)."""
 
@@ -68,7 +63,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: LanguageModel,
         windows: Windows,
         recipe: Recipe,
         world: World,
@@ -90,11 +85,10 @@ class Stepper:
         self.rates = self.optimizer.lr.new_full((RING,), recipe.lr)
         self.ring = torch.zeros(RING, 2, device=self.device)
         self._slots = torch.arange(RING, device=self.device)[:, None]
-        self._fused = self.optimizer.fused
         batches = {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
         self.parts = {b: self._cut(b) for b in batches}
         self._later_loss = torch.zeros_like(self.flat.spare[:1])  # of every part but the first
-        self._loss: Callable[..., Tensor] = model.loss  # type: ignore[assignment]
+        self._loss: Callable[..., Tensor] = model.loss
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._many: torch.cuda.CUDAGraph | None = None
         self._ready = False
@@ -108,11 +102,10 @@ class Stepper:
     def _cut(self, batch: int) -> list[Part]:
         """This process's rows of a batch, in as many parts as the recipe says; fewer where there are fewer rows."""
         mine, n, predictions = self.world.rows(batch), self.recipe.accumulate, self.recipe.predictions
-        offsets = torch.arange(mine.start, mine.stop, device=self.device)
         ones = torch.ones(len(mine), predictions, dtype=self.flat.values.dtype, device=self.device)
         shares = ones / (batch * predictions)
         cuts = [slice(len(mine) * i // n, len(mine) * (i + 1) // n) for i in range(n)]
-        return [Part(mine[cut], offsets[cut], shares[cut]) for cut in cuts if mine[cut]]
+        return [Part(mine[cut], shares[cut]) for cut in cuts if mine[cut]]
 
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
@@ -127,15 +120,15 @@ class Stepper:
     # -- the step ------------------------------------------------------------------------------------------
 
     def gather(self, part: Part) -> tuple[Tensor, Tensor]:
-        if self._fused:
+        if self.optimizer.fused:
             from ..ops.fused.gather import gather
 
             w = self.windows
             return gather(
                 self.counters, self.order, w.tokens, self.recipe.batch_size, part.rows, w.stride, w.length
             )
-        places = self.position * self.recipe.batch_size + part.offsets
-        text = self.windows.gather(self.order.index_select(0, places))
+        rows = torch.arange(part.rows.start, part.rows.stop, device=self.device)
+        text = self.windows.gather(self.order.index_select(0, self.position * self.recipe.batch_size + rows))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
     def _gradients(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
@@ -146,7 +139,7 @@ class Stepper:
         """
         parts, count = self.parts[batch], batch * self.recipe.predictions
         if not parts:
-            self.optimizer.zero_grad()
+            self.flat.message.zero_()
         for i, part in enumerate(parts):
             loss = self.flat.spare if i == 0 else self._later_loss
             self.flat.release()
@@ -154,9 +147,8 @@ class Stepper:
             key = DropoutKey(self.counter, part.rows.start)
             with autocast(self.recipe.precision, self.device):
                 documents = self.windows.documents(tokens)
-                more = {} if documents is None else {"documents": documents}
-                losses = loss_function(tokens, targets, dropout_key=key, **more)
-            if self._fused:
+                losses = loss_function(tokens, targets, dropout_key=key, documents=documents)
+            if self.optimizer.fused:
                 self._backward_fused(losses, part, loss, count, add=i > 0)
             else:
                 torch.autograd.backward(losses, part.shares)
@@ -183,10 +175,10 @@ class Stepper:
     def _update(self) -> None:
         if not self.schedule.constant:
             torch.index_select(self.rates, 0, self.step.view(1) % RING, out=self.optimizer.lr.view(1))
-        if self._fused:
+        if self.optimizer.fused:
             self.optimizer.finish(self.flat.spare, self.ring, self.counters)
             return
-        loss, norm = self.flat.spare[0], self.optimizer.norm()
+        loss, norm = self.flat.spare[0], torch.linalg.vector_norm(self.flat.gradient)
         broken = self.optimizer.broken
         broken.copy_(torch.maximum(broken, (~torch.isfinite(loss + norm)).to(broken.dtype)))
         self.optimizer.step(norm)
@@ -213,7 +205,7 @@ class Stepper:
             return 0.0
         start = time.perf_counter()
         if self.engine.startswith("compile"):
-            self._loss = torch.compile(self.model.loss, dynamic=False)  # type: ignore[arg-type]
+            self._loss = torch.compile(self.model.loss, dynamic=False)
         saved = [(t, t.clone()) for t in (*self.optimizer.tensors(), self.counters, self.ring)]
         try:
             self._warm_up()
@@ -222,7 +214,7 @@ class Stepper:
                 raise
             what = f"{type(error).__name__}: {reason(error)}"
             self.on_fallback(f"engine    {self.engine} does not work here ({what}); using eager")
-            self.engine, self._loss = "eager", self.model.loss  # type: ignore[assignment]
+            self.engine, self._loss = "eager", self.model.loss
             self._graphs, self._many = [], None
         finally:
             for tensor, before in saved:
@@ -299,7 +291,7 @@ class Stepper:
             batch = self.batch_at(position + i)
             i += 1
             if batch != self.recipe.batch_size:
-                self._eager(batch, self.model.loss)  # type: ignore[arg-type]
+                self._eager(batch, self.model.loss)
             elif not self._graphs:
                 self._eager(batch, self._loss)
             else:
@@ -330,11 +322,8 @@ class Stepper:
         found: list[str] = []
 
         def probed(*args: Any, **kwargs: Any) -> Tensor:
-            watched: AbstractContextManager[dict[str, Tensor]] = nullcontext({})
-            if isinstance(self.model, LanguageModel):
-                watched = record(self.model)
-            with watched as points:
-                losses = self.model.loss(*args, **kwargs)  # type: ignore[operator]
+            with record(self.model) as points:
+                losses = self.model.loss(*args, **kwargs)
             bad = first_not_finite((points | {"loss": losses}).items())
             found.extend([] if bad is None else [bad])
             return losses

@@ -27,7 +27,7 @@ import yaml
 from .. import data
 from ..checks import check
 from ..errors import UserError, needs, reason
-from ..io import is_plain_name, read_yaml
+from ..io import is_plain_name, parse_yaml, read_file
 from ..models import config_from_dict, config_to_dict, preset_with
 from ..models.family import PAPER_VOCABULARY
 from .loop import StopRequest
@@ -38,6 +38,7 @@ from .run import DURATION, differences, load_run, read_config
 OTHER = "other settings"
 COLUMNS = ("run", "state", "epochs", "step", "best bits")
 MOST_RUNS = 10_000
+LARGEST_FILE = 1 << 18  # bytes of a sweep file
 _READING = tuple(f.name for f in dataclasses.fields(data.Reading))
 _OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
 
@@ -128,7 +129,7 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     """The runs that a sweep file means; ``out`` replaces the file's own."""
     path = Path(file)
     try:
-        plan = read_yaml(path)
+        plan = parse_yaml(read_file(path, largest=LARGEST_FILE), str(path))
     except FileNotFoundError:
         raise UserError(f"there is no sweep file {path}") from None
     check(
@@ -288,8 +289,13 @@ def run_here(
                 if slot is not None:
                     env["CUDA_VISIBLE_DEVICES"] = slot
                 # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
-                process = _start(job.command(), job.output, env=env, start_new_session=True)
-                running.append((job, slot, process))
+                try:
+                    process = _start(job.command(), job.output, env=env, start_new_session=True)
+                    running.append((job, slot, process))
+                except OSError as error:  # the others go on, and are looked after
+                    free.append(slot)
+                    notes[job.name] = "failed"
+                    say(f"failed: {job.name}: it cannot be started ({reason(error)})")
             if stop.number and not passed_on:
                 passed_on = True
                 for _, _, process in running:

@@ -129,8 +129,8 @@ def open_world(device: str = "auto") -> Iterator[World]:
         return
     mine = not dist.is_initialized()
     if mine:
-        # An optimizer's first step imports this. Imported while a process group exists, it keeps a reference
-        # to it, and the group's threads then live on and may crash the process at its end.
+        # Counting parameters and torch.compile import this. Imported while a process group exists, it keeps a
+        # reference to it, and the group's threads then live on and may crash the process at its end.
         import torch._dynamo
 
         backend = "nccl" if chosen.type == "cuda" else "gloo"
@@ -182,19 +182,14 @@ def choose_precision(asked: Precision, device: torch.device) -> Precision:
 
 
 def choose_engine(
-    asked: Engine,
-    device: torch.device,
-    model: Config | None = None,
-    precision: Precision = "bf16",
-    length: int = 256,
+    asked: Engine, device: torch.device, model: Config, precision: Precision, length: int
 ) -> Engine:
     """``auto`` on a GPU: one CUDA graph of fused kernels where the model has them, of compiled ones otherwise."""
     if asked == "auto":
         if device.type != "cuda":
             return "eager"
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        served = model is None or fused_stack.supports(model, device, dtype, length)
-        return "graph" if served else "compile-graph"
+        return "graph" if fused_stack.supports(model, device, dtype, length) else "compile-graph"
     check(
         device.type == "cuda" or not asked.endswith("graph"),
         f"engine {asked} needs a CUDA GPU; use --engine eager or compile on a CPU",
@@ -213,12 +208,12 @@ def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
     if recipe.deterministic:
         if device.type == "cuda":
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        torch.set_deterministic_debug_mode("error")
     try:
         with products(recipe.precision):
             yield
     finally:
-        torch.use_deterministic_algorithms(before > 0, warn_only=before == 1)
+        torch.set_deterministic_debug_mode(before)
 
 
 @contextlib.contextmanager
