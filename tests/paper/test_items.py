@@ -330,3 +330,15 @@ def test_what_stands_in_for_code_is_named_and_nothing_stands_in_unnamed(tmp_path
     assert named[-1].ours == pytest.approx(2.21)
     assert all(row.state == COMPUTED and "in place of codeparrot" in row.remark for row in named)
     assert all(row.difference is None for row in named)
+
+
+def test_seeds_that_all_diverge_in_the_first_epoch_have_no_loss_there(tmp_path: Path) -> None:
+    """A run that stopped with a warning before its first validation has no epoch at all."""
+    for seed in needs.CODE_FSN.seeds:
+        folder = write_run(tmp_path, needs.CODE_FSN, [], seed=seed)
+        warning = {"kind": "warning", "what": "non-finite", "step": 7, "epoch": 1, "tensor": "loss"}
+        (folder / "metrics.jsonl").write_text(json.dumps(warning) + "\n", "utf-8")
+    result = item_named("failures").compute(bench_of(tmp_path))
+    for title in ("lowest seed", "middle seed", "highest seed", "highest minus lowest"):
+        found = row(result, f"epoch 1, {title}", "Code, first epoch")
+        assert found.seeds == "3/3" and found.ours is not None and math.isnan(found.ours), title

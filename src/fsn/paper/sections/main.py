@@ -210,8 +210,8 @@ CODE_FIRST = CODE_FSN.after(1)
 
 
 def first_losses(runs: list[Run]) -> list[float]:
-    """Validation loss after epoch one, rising."""
-    return sorted(valid_bits(run)[0] for run in runs if valid_bits(run))
+    """Validation loss after epoch one, rising; NaN where no run got so far."""
+    return sorted(valid_bits(run)[0] for run in runs if valid_bits(run)) or [math.nan]
 
 
 def first_epoch_rows(b: Bench, out: Result, need: Need, key: str) -> None:
