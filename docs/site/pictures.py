@@ -2,7 +2,8 @@
 
 Plain SVG without a background, in colours that show on white and on black. Curves and angles are computed from the
 formulas beside them; ``copy-depth`` shows the losses kept in ``results/``, ``distance`` what
-``benchmarks/results/reach-cpu.json`` holds.
+``benchmarks/results/reach-cpu.json`` holds, ``learning-rate`` small runs of ``docs/lab``
+and scales kept in ``results/``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+from safetensors.torch import load_file
 
 from fsn.measure.copy_depth import Battery, depth_losses
 from fsn.ops import rotary_rates
@@ -93,6 +95,10 @@ def clock(x: float, y: float, r: float, angle: float | None, colour: str = GREY)
     tip = on_circle(x, y, r * 0.82, angle)
     dot = f'<circle cx="{n(x)}" cy="{n(y)}" r="{n(max(r * 0.1, 1.5))}" fill="{colour}"/>'
     return face + line(x, y, *tip, colour, max(r / 8, 2)) + dot
+
+
+def dot(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{n(x)}" cy="{n(y)}" r="3.5" fill="{colour}" fill-opacity=".75"/>'
 
 
 def arc(x: float, y: float, r: float, start: float, end: float, colour: str, width: float = 3.0) -> str:
@@ -380,6 +386,61 @@ def distance() -> str:
     return svg(800, 306, title, parts)
 
 
+SMALL_RUNS = {
+    "fsn": ("FSN, α from 2π", BLUE),
+    "fsn-alpha1": ("FSN, α from 1", GREEN),
+    "transformer": ("transformer", GREY),
+    "kvshift": ("KV shift", GOLD),
+}
+
+
+def learning_rate() -> str:
+    """Small models at three learning rates, and the bounds of the full-size FSN at two."""
+    lab = FOLDER.parent / "lab" / "2026-11-18-cpu" / "35-bound-start.jsonl"
+    runs = [json.loads(row) for row in lab.read_text("utf-8").splitlines()]
+    x0, x1, y0, low, scale = 50.0, 370.0, 250.0, 2.5, 250.0
+    parts = [text((x0 + x1) / 2, 22, "bits after 1,000 steps, small models", "m b")]
+    for tick in (2.5, 2.75, 3.0, 3.25):
+        y = y0 - scale * (tick - low)
+        parts += [line(x0, y, x1, y, GREY, 0.5 if tick > low else 1), text(x0 - 8, y + 5, f"{tick:g}", "e")]
+    rates = (0.001, 0.002, 0.004)
+    for i, rate in enumerate(rates):
+        middle = x0 + (x1 - x0) * (i + 0.5) / len(rates)
+        parts.append(text(middle, y0 + 20, f"{rate:g}", "m"))
+        for j, (name, (_, colour)) in enumerate(SMALL_RUNS.items()):
+            x = middle + 22 * (j - 1.5)
+            bits = [run["valid_bits"] for run in runs if run["run"].startswith(f"{name}-lr{rate}-seed")]
+            mean = y0 - scale * (sum(bits) / len(bits) - low)
+            parts.append(line(x - 8, mean, x + 8, mean, colour, 3))
+            parts += [dot(x, y0 - scale * (one - low), colour) for one in bits]
+    parts.append(text((x0 + x1) / 2, y0 + 44, "learning rate; a dot is a seed", "m"))
+    for y, (name, colour) in zip((78, 92, 106, 120), SMALL_RUNS.values(), strict=True):
+        parts += [dot(62, y - 4, colour), text(72, y, name, "s", colour)]
+    x0, x1, scale = 440.0, 784.0, 30.0
+    parts.append(text((x0 + x1) / 2, 22, "scale α of feed-forward bounds, full size", "m b"))
+    start = y0 - scale * 2 * math.pi
+    parts += [
+        line(x0, y0, x1, y0, GREY, 1),
+        text(x0 - 8, y0 + 5, "0", "e"),
+        text(x0 - 8, start + 5, "2π", "e"),
+    ]
+    parts += [line(x0, start, x1, start, GREY, 1, ' stroke-dasharray="4 4"')]
+    shown = {"0.001": ("fsn-1m-seed0", BLUE), "0.002": ("fsn-1m-lr0.002-seed0", ORANGE)}
+    for j, (rate, (run, colour)) in enumerate(shown.items()):
+        kept = load_file(RESULTS / run / "kernel" / "epoch-0002.safetensors")
+        for i in range(4):
+            x = x0 + (x1 - x0) * (i + 0.5) / 4 + 30 * (j - 0.5)
+            alpha = kept[f"layers.{i}.feedforward_bound.alpha"].item()
+            parts += [
+                bar(x, y0, scale * alpha, colour, 26),
+                text(x, y0 - scale * alpha - 5, f"{alpha:.1f}", "m s"),
+            ]
+        parts.append(text(x0 + 92 + 170 * j, y0 + 44, f"learning rate {rate}", "m", colour))
+    parts += [text(x0 + (x1 - x0) * (i + 0.5) / 4, y0 + 20, f"layer {i + 1}", "m") for i in range(4)]
+    title = "An FSN whose bounds begin at 2π stands no high learning rate; from 1 it does"
+    return svg(800, 306, title, parts)
+
+
 def icon() -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
@@ -399,6 +460,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "frustration": frustration,
     "copy-depth": copy_depth,
     "distance": distance,
+    "learning-rate": learning_rate,
     "icon": icon,
 }
 
