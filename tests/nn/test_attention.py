@@ -229,6 +229,25 @@ def test_bfloat16_autocast(heads: int) -> None:
         assert parameter.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_layer_in_half_precision(heads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``network.to(torch.bfloat16)`` or sharded training with half-precision parameters makes it."""
+    exact = made(heads)(x := rows())
+    layer, x = made(heads).to(dtype), x.to(dtype)
+    monkeypatch.setattr("fsn.nn.attention.applies", lambda *_: True)
+    monkeypatch.setattr("fsn.nn.attention.trusted", lambda *_: True)
+    monkeypatch.setattr(layer, "_fused", lambda *_: pytest.fail("kernels read float32"))
+    out = layer(x)
+    assert out.dtype == dtype and (out - exact).norm() <= 0.03 * exact.norm()
+    out.float().square().sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all()
+    cache = layer.new_cache()
+    pieces = [layer(part, cache=cache) for part in torch.tensor_split(x, (1, 5), dim=1)]
+    assert (torch.cat(pieces, dim=1) - exact).norm() <= 0.03 * exact.norm()
+
+
 def test_wrong_arguments_are_one_sentence() -> None:
     with pytest.raises(fsn.UserError, match="multiple of 5"):
         fsn.FrustratedAttention(12, 5)

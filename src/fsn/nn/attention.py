@@ -30,8 +30,8 @@ class FrustratedAttention(nn.Module):
 
     ``dropout`` acts on attention weights; what follows it are fields of :class:`fsn.ops.CouplingLaw` with the paper's
     values, and whether updates are bounded. On a GPU whole sequences run through kernels, in float32 or in bfloat16
-    autocast, with memory linear in T. Padding, packed documents, dropout, a cache and other devices take the reference
-    path, whose memory grows with T².
+    autocast, with memory linear in T. Padding, packed documents, dropout, a cache, a layer in another type (its phases
+    stay in float32 at least) and other devices take the reference path, whose memory grows with T².
     """
 
     rates: Tensor
@@ -103,7 +103,8 @@ class FrustratedAttention(nn.Module):
         apart, positions = _divide(marks, past, first, x)
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
-        whole = past is None and apart is None and not drops
+        # kernels read weights in float32; of a layer in bfloat16 only the phases are
+        whole = past is None and apart is None and not drops and phases.dtype == self.tau.dtype
         if whole and applies(phases, self.heads) and trusted(self, phases):
             update = self._fused(phases)
         else:
