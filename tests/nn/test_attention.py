@@ -163,8 +163,9 @@ def test_a_cache_read_in_pieces_is_the_whole(heads: int) -> None:
         torch.testing.assert_close(torch.cat(pieces, dim=1), layer(x, **marks), rtol=0, atol=2e-6)
 
 
-def test_marks_that_come_late_and_rows_that_are_taken_twice() -> None:
-    layer, x = made(), rows()
+@pytest.mark.parametrize("heads", HEADS)
+def test_marks_that_come_late_and_rows_that_are_taken_twice(heads: int) -> None:
+    layer, x = made(heads), rows()
     documents = torch.tensor([[0] * 5 + [1] * 9] * 2)
     cache = layer.new_cache()
     layer(x[:, :5], cache=cache)
@@ -175,6 +176,11 @@ def test_marks_that_come_late_and_rows_that_are_taken_twice() -> None:
     cache.reorder(torch.tensor([1, 1, 0]))
     index = torch.tensor([1, 1, 0])
     torch.testing.assert_close(layer(x[index, 9:], cache=cache), layer(x)[index, 9:], rtol=0, atol=2e-6)
+    cache = layer.new_cache()
+    layer(x[:1, :9], cache=cache, documents=documents[:1, :9])
+    cache.reorder(torch.tensor([0]))
+    found = layer(x[:1, 9:], cache=cache, documents=documents[:1, 9:])
+    torch.testing.assert_close(found, layer(x[:1], documents=documents[:1])[:, 9:], rtol=0, atol=2e-6)
 
 
 def test_dropout_acts_in_training_alone() -> None:
