@@ -85,6 +85,12 @@ def test_arguments_are_what_fsn_train_reads() -> None:
         ("{runs: [{preset: fsn-1m}], extra: 1}", "no section 'extra'"),
         ("runs: [{preset: fsn-1m, learning: 1}]", "no field 'learning'"),
         ("runs: [{seed: 1}]", "no preset"),
+        (
+            "runs: [{preset: fsn-1m}, {preset: fsn-1n}]",
+            "run fsn-1n: there is no preset 'fsn-1n'; did you mean",
+        ),
+        ("grid: {preset: fsn-1m, model.layres: [2, 3]}", "fsn-1m has no field 'layres'"),
+        ("runs: [{preset: fsn-1m, model: {k: 0}}]", "run fsn-1m: k is 0; take at least 1"),
         ("runs: [{preset: a}, {preset: a}]", "two runs are called 'a'"),
         ("runs: [{preset: a, name: ../a}]", "not a good name"),
         ("runs: [{preset: a, name: ..}]", "not a good name"),
@@ -266,7 +272,7 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     file = plan(
         tmp_path,
         grid={"preset": "fsn-1m", "seed": [0, 1]},
-        runs=[{"name": "bad", "preset": "no-such-model"}],
+        runs=[{"name": "bad", "preset": "fsn-1m", "corpus": "no-such-text"}],
     )
     done, begun, bad = read_sweep(file)
     for job, budget in ((done, None), (begun, 1e-5)):
@@ -277,7 +283,7 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     notes = run_here([done, begun, bad], [None, None], said.append)
     assert notes == {"bad": "failed"}
     assert "goes on: fsn-1m-seed1" in said and "finished: fsn-1m-seed1" in said
-    assert any(line.startswith("failed: bad (exit code 2): fsn: there is no preset") for line in said)
+    assert any(line.startswith("failed: bad (exit code 2): fsn: there is no corpus") for line in said)
     assert not any("seed0" in line for line in said)
     assert (done.out / "log.txt").read_bytes() == before
     assert load_run(begun.out).finished

@@ -145,6 +145,11 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     for name, times in Counter(job.name for job in jobs).items():
         check(times == 1, f"{path}: two runs are called {name!r}; give each its own name")
     check(bool(jobs), f"{path}: this sweep has no runs")
+    for job in {(job.preset, repr(job.model)): job for job in jobs}.values():
+        try:
+            preset_with(job.preset, 256, job.model)  # a mistake here should not wait for the run's turn
+        except UserError as error:
+            raise UserError(f"{path}: run {job.name}: {error}") from None
     return jobs
 
 
