@@ -202,7 +202,13 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
             ["train", "fsn-1m", "--out", "x", "--lr", "quick"],
             "--lr: could not convert string to float: 'quick'",
         ),
+        (
+            ["train", "fsn-1m", "--out", "x", "--seed", "1.5"],
+            "--seed: a whole number is needed, not '1.5'; `fsn",
+        ),
         (["train", "fsn-1m", "--out", "x", "--learning", "3"], "'--learning' is not an option or value"),
+        (["generate", "fsn-1m", "--temperatur", "0"], "this command knows; did you mean --temperature? `fsn"),
+        (["train", "fsn-1m", "--out", "x", "--warm_steps", "3"], "did you mean --warmup-steps?"),
         (
             ["train", "fsn-1m", "--out", "x", "--resume", "no"],
             "--resume is 'no'; choose one of auto, never, must",
