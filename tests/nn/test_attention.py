@@ -257,6 +257,14 @@ def test_a_layer_in_half_precision(heads: int, dtype: torch.dtype, monkeypatch: 
 def test_wrong_arguments_are_one_sentence() -> None:
     with pytest.raises(fsn.UserError, match="multiple of 5"):
         fsn.FrustratedAttention(12, 5)
+    with pytest.raises(fsn.UserError, match="d_model is 0; take at least 1"):
+        fsn.FrustratedAttention(0)
+    with pytest.raises(fsn.UserError, match=r"d_model is 12\.0; it takes a whole number"):
+        fsn.FrustratedAttention(12.0)  # type: ignore[arg-type]
+    with pytest.raises(fsn.UserError, match="heads is '3'; it takes a whole number"):
+        fsn.FrustratedAttention(12, "3")  # type: ignore[arg-type]
+    with pytest.raises(fsn.UserError, match=r"dropout is '0\.1'; a dropout rate"):
+        fsn.FrustratedAttention(12, dropout="0.1")  # type: ignore[arg-type]
     with pytest.raises(fsn.UserError, match="frame"):
         fsn.FrustratedAttention(12, frame="moving")
     layer, x = made(), rows()

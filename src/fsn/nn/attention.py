@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 
 import torch
 import torch.nn.functional as F
@@ -53,13 +54,18 @@ class FrustratedAttention(nn.Module):
         bounded: bool = True,
     ) -> None:
         super().__init__()
-        check(heads >= 1, f"heads is {heads}; take at least 1")
+        for name, count in (("d_model", d_model), ("heads", heads)):
+            whole = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+            check(whole, f"{name} is {count!r}; it takes a whole number")
+            check(count >= 1, f"{name} is {count}; take at least 1")
         check(
-            d_model >= 1 and d_model % heads == 0,
+            d_model % heads == 0,
             f"d_model is {d_model}; it is split over the heads: take a multiple of {heads}",
         )
-        check(0.0 <= dropout < 1.0, f"dropout is {dropout}; a dropout rate lies in [0, 1)")
-        self.d_model, self.heads, self.dropout = d_model, heads, dropout
+        number = isinstance(dropout, numbers.Real) and 0.0 <= dropout < 1.0
+        check(number, f"dropout is {dropout!r}; a dropout rate lies in [0, 1)")
+        d_model, heads = int(d_model), int(heads)  # numpy's, say
+        self.d_model, self.heads, self.dropout = d_model, heads, float(dropout)
         self.k = d_model // heads
         self.law = ops.CouplingLaw(
             harmonics, present, delay, phases, frame, noise, noise_on, score_successor=score_successor
