@@ -13,6 +13,7 @@ from .. import ops
 from ..checks import check
 from ..errors import UserError
 from ..ops.fused.heads import applies, frustrated_update
+from ..ops.precision import autocasts
 from .coupling import CouplingKernel
 from .gates import Gates
 from .past import Cache, Past
@@ -117,7 +118,7 @@ class FrustratedAttention(nn.Module):
             update = self._reference(phases, apart, positions, past, first)
         if cache is not None:
             cache.grow(x[..., 0], None)
-        if not torch.is_autocast_enabled(x.device.type):  # which casts by itself
+        if not autocasts(x.device.type):  # which casts by itself
             update = update.to(x.dtype)
         out: Tensor = self.from_phases(update)
         return out
