@@ -176,6 +176,7 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
     assert "lr must be at least 0, not -1.0" in fails(capsys, *base, "--lr", "-1")
     assert "not of the form" in fails(capsys, *base, "--model", "k")
     assert "has no field 'kk'" in fails(capsys, *base, "--model", "kk=3")
+    assert "in its coupling harmonics, present" in fails(capsys, *base, "--model", "harmonic=3")
     assert "has no field 'name'" in fails(capsys, *base, "--model", "name=3")
     assert "leave it out" in fails(capsys, *base, "--model", "vocab_size=3")
     base += ["--length", "32"]
@@ -202,7 +203,13 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
             ["train", "fsn-1m", "--out", "x", "--lr", "quick"],
             "--lr: could not convert string to float: 'quick'",
         ),
+        (
+            ["train", "fsn-1m", "--out", "x", "--seed", "1.5"],
+            "--seed: a whole number is needed, not '1.5'; `fsn",
+        ),
         (["train", "fsn-1m", "--out", "x", "--learning", "3"], "'--learning' is not an option or value"),
+        (["generate", "fsn-1m", "--temperatur", "0"], "this command knows; did you mean --temperature? `fsn"),
+        (["train", "fsn-1m", "--out", "x", "--warm_steps", "3"], "did you mean --warmup-steps?"),
         (
             ["train", "fsn-1m", "--out", "x", "--resume", "no"],
             "--resume is 'no'; choose one of auto, never, must",

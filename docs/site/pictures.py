@@ -257,13 +257,16 @@ def harmonics() -> str:
     def near(p: float) -> float:
         return 0.55 * math.sin(p) + 0.45 * math.sin(2 * p) + 0.25 * math.sin(3 * p)
 
-    parts = axes(x0, x1, y0)
+    parts = axes(x0, x1, y0, labels=False)  # its own stand where no curve passes
     for shade, f in ((ORANGE, math.sin), (BLUE, near)):
         parts.append(f'<path d="{curve(f, x, y)}" fill="none" stroke="{shade}" stroke-width="3"/>')
     parts += [
         text(420, 62, "sin Δ", "m it", ORANGE),
         text(262, 44, "three harmonics", "e", BLUE),
         text(34, 115, "pull", "m"),
+        text(x0, y0 - 10, "−π", "m"),
+        text((x0 + x1) / 2 + 10, y0 + 20, "0", "m"),
+        text(x1, y0 + 20, "π", "m"),
         text(250, 196, "Δ, the phase difference", "m"),
         text(250, 226, "with three, near phases pull hard and far ones hardly at all", "m", BLUE),
     ]

@@ -52,6 +52,10 @@ examples:
 """
 
 
+NOT_AN_INT = "invalid literal for int() with base 10:"
+"""Python's words for a number that is not whole."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of ``fsn``. Mistakes a user can mend end with one line and exit code 2."""
     open_streams()
@@ -120,7 +124,7 @@ def run(words: list[str]) -> None:
         with contextlib.suppress(SystemExit):
             app.cli(prog="fsn", description=DESCRIPTION, args=["--help"])
         return
-    with one_sentence(f"fsn {chosen}"):
+    with one_sentence(f"fsn {chosen}", [*options_of(called)]):
         call = app.cli(prog="fsn", args=gathered(words, called))
     call()
 
@@ -139,10 +143,7 @@ def bound(function: Callable[..., None]) -> Callable[..., Callable[[], None]]:
 def gathered(words: Sequence[str], function: Callable[..., None]) -> list[str]:
     """``words`` with the values of a list behind one mention of it: it may be given in one go or in several,
     ``--sizes 1m 2m`` or ``--sizes 1m --sizes 2m``."""
-    kinds = get_type_hints(function)
-    for kind in list(kinds.values()):
-        kinds |= get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
-    lists = {f"--{name}".replace("_", "-") for name, kind in kinds.items() if get_origin(kind) is tuple}
+    lists = {option for option, kind in options_of(function).items() if get_origin(kind) is tuple}
     others: list[str] = []
     values: dict[str, list[str]] = {}
     place = others
@@ -159,8 +160,16 @@ def gathered(words: Sequence[str], function: Callable[..., None]) -> list[str]:
     return others + [word for option, given in values.items() for word in (option, *given)]
 
 
+def options_of(function: Callable[..., None]) -> dict[str, Any]:
+    """The options of a command, and what each takes."""
+    kinds = get_type_hints(function)
+    for kind in list(kinds.values()):
+        kinds |= get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+    return {f"--{name}".replace("_", "-"): kind for name, kind in kinds.items()}
+
+
 @contextlib.contextmanager
-def one_sentence(command: str) -> Iterator[None]:
+def one_sentence(command: str, options: Sequence[str] = ()) -> Iterator[None]:
     """Tell a mistake in the options in one sentence, as every other.
 
     tyro draws a box over several lines; its hook for parse errors is private, so what the hook does not know, or a
@@ -171,7 +180,10 @@ def one_sentence(command: str) -> Iterator[None]:
     def tell(event: Any) -> None:
         sentence = sentence_of(event)
         if sentence:
-            raise UserError(f"{sentence}; `{command} --help` explains the options")
+            unknown = event.tokens[0] if type(event).__name__ == "UnrecognizedArgs" else ""
+            close = difflib.get_close_matches(unknown.replace("_", "-"), options, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise UserError(f"{sentence}; {hint}`{command} --help` explains the options")
 
     errors = getattr(tyro, "_errors", None)
     hook = getattr(errors, "on_parse_error", None)
@@ -195,7 +207,7 @@ def sentence_of(event: Any) -> str:
                 return f"{event.argument.display_name()} needs a value"
             case "InstantiationFailure":
                 option = "" if event.argument is None else f"{event.argument.display_name()}: "
-                return f"{option}{event.message}"
+                return option + event.message.replace(NOT_AN_INT, "a whole number is needed, not")
     except (AttributeError, IndexError, TypeError):
         pass
     return ""

@@ -252,3 +252,14 @@ def test_the_body_is_what_does_not_grow_with_the_symbols(family: str) -> None:
 def test_a_model_that_no_machine_can_hold_is_refused_at_once(fields: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"make it smaller|take at most 10,000"):
         fsn.build("fsn-1m", 205, **fields)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shapes_and_operations_are_counted_without_memory(family: str) -> None:
+    """On the device "meta", which has no autocast to ask about: loss, gradients, and what a FLOP counter does."""
+    with torch.device("meta"):
+        model = fsn.build(f"{family}-1m", vocab_size=20, layers=1)
+        tokens = torch.zeros(2, 5, dtype=torch.int64)
+    logits, losses = model(tokens, targets=tokens)
+    losses.mean().backward()
+    assert logits.shape == (2, 5, 20) and all(p.grad is not None for p in model.parameters())

@@ -163,8 +163,9 @@ def test_a_cache_read_in_pieces_is_the_whole(heads: int) -> None:
         torch.testing.assert_close(torch.cat(pieces, dim=1), layer(x, **marks), rtol=0, atol=2e-6)
 
 
-def test_marks_that_come_late_and_rows_that_are_taken_twice() -> None:
-    layer, x = made(), rows()
+@pytest.mark.parametrize("heads", HEADS)
+def test_marks_that_come_late_and_rows_that_are_taken_twice(heads: int) -> None:
+    layer, x = made(heads), rows()
     documents = torch.tensor([[0] * 5 + [1] * 9] * 2)
     cache = layer.new_cache()
     layer(x[:, :5], cache=cache)
@@ -175,6 +176,11 @@ def test_marks_that_come_late_and_rows_that_are_taken_twice() -> None:
     cache.reorder(torch.tensor([1, 1, 0]))
     index = torch.tensor([1, 1, 0])
     torch.testing.assert_close(layer(x[index, 9:], cache=cache), layer(x)[index, 9:], rtol=0, atol=2e-6)
+    cache = layer.new_cache()
+    layer(x[:1, :9], cache=cache, documents=documents[:1, :9])
+    cache.reorder(torch.tensor([0]))
+    found = layer(x[:1, 9:], cache=cache, documents=documents[:1, 9:])
+    torch.testing.assert_close(found, layer(x[:1], documents=documents[:1])[:, 9:], rtol=0, atol=2e-6)
 
 
 def test_dropout_acts_in_training_alone() -> None:
@@ -229,9 +235,36 @@ def test_bfloat16_autocast(heads: int) -> None:
         assert parameter.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_layer_in_half_precision(heads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``network.to(torch.bfloat16)`` or sharded training with half-precision parameters makes it."""
+    exact = made(heads)(x := rows())
+    layer, x = made(heads).to(dtype), x.to(dtype)
+    monkeypatch.setattr("fsn.nn.attention.applies", lambda *_: True)
+    monkeypatch.setattr("fsn.nn.attention.trusted", lambda *_: True)
+    monkeypatch.setattr(layer, "_fused", lambda *_: pytest.fail("kernels read float32"))
+    out = layer(x)
+    assert out.dtype == dtype and (out - exact).norm() <= 0.03 * exact.norm()
+    out.float().square().sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all()
+    cache = layer.new_cache()
+    pieces = [layer(part, cache=cache) for part in torch.tensor_split(x, (1, 5), dim=1)]
+    assert (torch.cat(pieces, dim=1) - exact).norm() <= 0.03 * exact.norm()
+
+
 def test_wrong_arguments_are_one_sentence() -> None:
     with pytest.raises(fsn.UserError, match="multiple of 5"):
         fsn.FrustratedAttention(12, 5)
+    with pytest.raises(fsn.UserError, match="d_model is 0; take at least 1"):
+        fsn.FrustratedAttention(0)
+    with pytest.raises(fsn.UserError, match=r"d_model is 12\.0; it takes a whole number"):
+        fsn.FrustratedAttention(12.0)  # type: ignore[arg-type]
+    with pytest.raises(fsn.UserError, match="heads is '3'; it takes a whole number"):
+        fsn.FrustratedAttention(12, "3")  # type: ignore[arg-type]
+    with pytest.raises(fsn.UserError, match=r"dropout is '0\.1'; a dropout rate"):
+        fsn.FrustratedAttention(12, dropout="0.1")  # type: ignore[arg-type]
     with pytest.raises(fsn.UserError, match="frame"):
         fsn.FrustratedAttention(12, frame="moving")
     layer, x = made(), rows()

@@ -206,10 +206,14 @@ def test_a_wrong_shape_is_refused() -> None:
 def test_an_unknown_point_is_an_error_that_lists_the_known_ones(family: str) -> None:
     model = small(family)
     with (
-        pytest.raises(UserError, match=r"layers\.0\.atention.*layers\.0\.attention"),
+        pytest.raises(UserError, match=r"layers\.0\.atention.*layers\.0\.attention") as told,
         fsn.record(model, "layers.0.atention"),
     ):
         model(random_tokens(model))
+    with fsn.record(model) as points:
+        model(random_tokens(model))
+    assert "layers.1.attention" in points and "layers.1." not in str(told.value)  # once is enough
+    assert all(name in str(told.value) for name in points if not name.startswith("layers.1."))
     with (
         pytest.raises(UserError, match=r"layers\.7\.state"),
         fsn.replace(model, {"layers.7.state": lambda x: x}),

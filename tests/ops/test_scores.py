@@ -78,6 +78,20 @@ def test_a_sequence_may_start_later() -> None:
     torch.testing.assert_close(rest, whole[:, 4:], **EXACT)
 
 
+def test_positions_stay_exact_in_bfloat16() -> None:
+    """Above 256 bfloat16 has no odd numbers: a model that is all in bfloat16 must not count its positions in it."""
+    half = torch.bfloat16
+    theta, rates = normal(1, 700, K).to(half), ops.rotary_rates(K).to(half)
+    ones = torch.ones_like(theta)
+    expected = ops.rotary_features(theta.double(), ones.double(), rates.double())
+    assert (ops.rotary_features(theta, ones, rates) - expected).abs().max() <= 0.005
+    own = torch.arange(700)[None]
+    assert torch.equal(ops.rotary_features(theta, ones, rates, own), ops.rotary_features(theta, ones, rates))
+    x = normal(1, 700, 2 * K).to(half)
+    expected = ops.rotate_half(x.double(), rates.double())
+    assert (ops.rotate_half(x, rates) - expected).abs().max() <= 0.01 * expected.abs().max()
+
+
 def test_rates_fall_from_one_to_almost_nothing() -> None:
     rates = ops.rotary_rates(176)
     assert rates.dtype == torch.float64 and rates[0] == 1.0

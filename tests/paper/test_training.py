@@ -96,7 +96,7 @@ def test_copy_depth_at_matched_epochs(tmp_path: Path, fsn: int) -> None:
     assert set(found) == {f"{one}, depth {b}" for one in (name, "No phases (epoch 9)") for b in bins}
     assert found[f"{name}, depth 24–32"] == pytest.approx(-0.2, abs=0.02)
     assert found[f"{name}, depth 0–1"] == pytest.approx(0.0, abs=0.02)
-    assert result.rows[0].group.startswith("Epoch 10, against transformer") and len(result.pictures) == 1
+    assert result.rows[0].group.startswith("Against epoch 10 of transformer") and len(result.pictures) == 1
     levels = {line["depth"]: line for line in result.tables[0][1].rows}
     margin = levels["24–32"][name] - levels["24–32"]["transformer"]
     assert margin == pytest.approx(found[f"{name}, depth 24–32"])

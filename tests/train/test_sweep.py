@@ -85,6 +85,12 @@ def test_arguments_are_what_fsn_train_reads() -> None:
         ("{runs: [{preset: fsn-1m}], extra: 1}", "no section 'extra'"),
         ("runs: [{preset: fsn-1m, learning: 1}]", "no field 'learning'"),
         ("runs: [{seed: 1}]", "no preset"),
+        (
+            "runs: [{preset: fsn-1m}, {preset: fsn-1n}]",
+            "run fsn-1n: there is no preset 'fsn-1n'; did you mean",
+        ),
+        ("grid: {preset: fsn-1m, model.layres: [2, 3]}", "fsn-1m has no field 'layres'"),
+        ("runs: [{preset: fsn-1m, model: {k: 0}}]", "run fsn-1m: k is 0; take at least 1"),
         ("runs: [{preset: a}, {preset: a}]", "two runs are called 'a'"),
         ("runs: [{preset: a, name: ../a}]", "not a good name"),
         ("runs: [{preset: a, name: ..}]", "not a good name"),

@@ -1,6 +1,6 @@
 """One line for each run of 35-bound-start.yaml: its settings, its loss, and how far its blocks move the phases.
 
-    python docs/lab/2026-11-18-cpu/35-bound-start.py runs/bound-start > 35-bound-start.jsonl
+python docs/lab/2026-11-18-cpu/35-bound-start.py runs/bound-start > 35-bound-start.jsonl
 """
 
 import json

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import tyro
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -18,6 +19,7 @@ from ..models import config_to_dict
 from ..models.generate import first_token
 from ..progress import say
 from ..train import Run, find_run, load_run
+from ..train.commands import RunPath
 from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
 
@@ -50,7 +52,10 @@ print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
 """
 
 
-def export(run: Path, out: Path, /, *, which: Literal["best", "last"] = "best") -> None:
+NewFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
+
+
+def export(run: RunPath, out: NewFolder, /, *, which: Literal["best", "last"] = "best") -> None:
     """Write a trained run as a model for Hugging Face tools: weights, configuration, tokenizer, card.
 
     For example:

@@ -120,7 +120,9 @@ def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config
             base = dataclasses.replace(base, coupling=coupling)
     for field in overrides:
         if field not in known:
-            raise UserError(f"{name} has no field {field!r}; it has {', '.join(sorted(known))}")
+            more = ", ".join(f.name for f in dataclasses.fields(CouplingLaw))
+            more = f", in its coupling {more}" if isinstance(base, FSNConfig) else ""
+            raise UserError(f"{name} has no field {field!r}; it has {', '.join(sorted(known))}{more}")
     return dataclasses.replace(base, **overrides)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from .. import ops
 from ..checks import check
 from ..errors import UserError
 from ..ops.fused.heads import applies, frustrated_update
+from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
 from .past import Cache, Past
 from .selfcheck import trusted
@@ -29,8 +31,8 @@ class FrustratedAttention(nn.Module):
 
     ``dropout`` acts on attention weights; what follows it are fields of :class:`fsn.ops.CouplingLaw` with the paper's
     values, and whether updates are bounded. On a GPU whole sequences run through kernels, in float32 or in bfloat16
-    autocast, with memory linear in T. Padding, packed documents, dropout, a cache and other devices take the reference
-    path, whose memory grows with T².
+    autocast, with memory linear in T. Padding, packed documents, dropout, a cache, a layer in another type (its phases
+    stay in float32 at least) and other devices take the reference path, whose memory grows with T².
     """
 
     rates: Tensor
@@ -52,13 +54,18 @@ class FrustratedAttention(nn.Module):
         bounded: bool = True,
     ) -> None:
         super().__init__()
-        check(heads >= 1, f"heads is {heads}; take at least 1")
+        for name, count in (("d_model", d_model), ("heads", heads)):
+            whole = isinstance(count, numbers.Integral) and not isinstance(count, bool)
+            check(whole, f"{name} is {count!r}; it takes a whole number")
+            check(count >= 1, f"{name} is {count}; take at least 1")
         check(
-            d_model >= 1 and d_model % heads == 0,
+            d_model % heads == 0,
             f"d_model is {d_model}; it is split over the heads: take a multiple of {heads}",
         )
-        check(0.0 <= dropout < 1.0, f"dropout is {dropout}; a dropout rate lies in [0, 1)")
-        self.d_model, self.heads, self.dropout = d_model, heads, dropout
+        number = isinstance(dropout, numbers.Real) and 0.0 <= dropout < 1.0
+        check(number, f"dropout is {dropout!r}; a dropout rate lies in [0, 1)")
+        d_model, heads = int(d_model), int(heads)  # numpy's, say
+        self.d_model, self.heads, self.dropout = d_model, heads, float(dropout)
         self.k = d_model // heads
         self.law = ops.CouplingLaw(
             harmonics, present, delay, phases, frame, noise, noise_on, score_successor=score_successor
@@ -102,14 +109,15 @@ class FrustratedAttention(nn.Module):
         apart, positions = _divide(marks, past, first, x)
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
-        whole = past is None and apart is None and not drops
+        # kernels read weights in float32; of a layer in bfloat16 only the phases are
+        whole = past is None and apart is None and not drops and phases.dtype == self.tau.dtype
         if whole and applies(phases, self.heads) and trusted(self, phases):
             update = self._fused(phases)
         else:
             update = self._reference(phases, apart, positions, past, first)
         if cache is not None:
             cache.grow(x[..., 0], None)
-        if not torch.is_autocast_enabled(x.device.type):  # which casts by itself
+        if not autocasts(x.device.type):  # which casts by itself
             update = update.to(x.dtype)
         out: Tensor = self.from_phases(update)
         return out

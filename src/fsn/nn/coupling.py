@@ -114,7 +114,8 @@ class Gates(nn.Module):
         self.bias = nn.Parameter(torch.ones(3 * k))
 
     def forward(self, features: Tensor, probe: Probe = NO_PROBE) -> tuple[Tensor, Tensor, Tensor]:
-        raw = F.linear(features, self.weight, self.bias).to(features.dtype)
+        weight, bias = self.weight.to(features.dtype), self.bias.to(features.dtype)
+        raw = F.linear(features, weight, bias).to(features.dtype)
         query, key, value = raw.split(self.k, dim=-1)
         query = probe("gates.query", ops.normalise_gate(query))
         key = probe("gates.key", ops.normalise_gate(key))

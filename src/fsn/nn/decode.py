@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
+from ..ops.precision import autocasts
 from .context import Context
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def applies(theta: Tensor, context: Context) -> bool:
         return False
     exact = theta.dtype in (torch.float32, torch.float64)
     traced = torch.compiler.is_compiling() or torch._C._is_tracing()
-    return exact and not traced and not torch.is_autocast_enabled(theta.device.type)
+    return exact and not traced and not autocasts(theta.device.type)
 
 
 def coupling(

@@ -51,11 +51,12 @@ class Past:
     def __getitem__(self, name: str) -> Rows:
         return self.rows[name]
 
-    def reorder(self, index: Tensor) -> None:
-        """Take these sequences of the batch, in this order; one may be taken twice."""
+    def reorder(self, index: Tensor, batch: int) -> None:
+        """Take these of ``batch`` sequences, in this order; one may be taken twice, with the rows of all its heads."""
         for rows in self.rows.values():
             if rows.buffer is not None:
-                rows.buffer = rows.buffer.index_select(0, index.to(rows.buffer.device))
+                each = rows.buffer.unflatten(0, (batch, -1))
+                rows.buffer = each.index_select(0, index.to(each.device)).flatten(0, 1)
 
 
 class Cache:
@@ -110,11 +111,11 @@ class Cache:
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order: what a beam search does after every step."""
-        self.batch = len(index)
+        before, self.batch = self.batch or len(index), len(index)
         if self.padding is not None:
             self.padding = self.padding.index_select(0, index.to(self.padding.device))
         for past in self.layers:
-            past.reorder(index)
+            past.reorder(index, before)
 
     def grow(self, tokens: Tensor, padding: Tensor | None) -> None:
         """Note what is known of new positions: tokens (B, n), and which of them are padding, (B, n)."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor, nn
@@ -102,8 +103,9 @@ def _watch(
             "as model(tokens), model.loss or model.extend"
         )
     if idle:
+        names = [name for name in sorted(watching.seen) if not re.match(r"layers\.[1-9]", name)]
         raise UserError(
-            f"no point of this model is called {idle[0]!r}; it has {', '.join(sorted(watching.seen)[:40])}"
+            f"no point of this model is called {idle[0]!r}; it has {', '.join(names)}; other layers have the same"
         )
 
 

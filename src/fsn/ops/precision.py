@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 
+def autocasts(kind: str) -> bool:
+    """Whether autocast is on for a device; there is none for "meta", where shapes are counted without memory."""
+    return kind != "meta" and torch.is_autocast_enabled(kind)
+
+
 def product(a: Tensor, b: Tensor, round_output: bool = True) -> Tensor:
     """``a @ b`` in autocast's type; the result is rounded to that type, or kept in float32.
 
@@ -16,7 +21,7 @@ def product(a: Tensor, b: Tensor, round_output: bool = True) -> Tensor:
     a: (..., M, K), b: (..., K, N) -> (..., M, N)
     """
     kind = a.device.type
-    if round_output or not torch.is_autocast_enabled(kind):
+    if round_output or not autocasts(kind):
         return a @ b
     dtype = torch.get_autocast_dtype(kind)
     with torch.autocast(kind, enabled=False):

@@ -38,15 +38,23 @@ def rotary_features(theta: Tensor, gate: Tensor, rates: Tensor, first: int | Ten
         g ⊙ [cos(θ_t + ω t), sin(θ_t + ω t)]
 
     ``first`` is the position of the first row (for a cache that continues a sequence), or that of every row (B, T).
+    Positions and angles are never bfloat16, which knows no odd number above 256.
 
     theta, gate: (B, T, k), rates: (k,) -> (B, T, 2k)
     """
+    exact, rates = torch.promote_types(theta.dtype, torch.float32), _exact(rates)
     if isinstance(first, Tensor):
         positions = first.to(rates.dtype)
     else:
         positions = torch.arange(first, first + theta.shape[-2], device=theta.device, dtype=rates.dtype)
-    angle = theta + (positions[..., None] * rates).to(theta.dtype)
-    return torch.cat((gate * angle.cos(), gate * angle.sin()), dim=-1)
+    angle = theta.to(exact) + (positions[..., None] * rates).to(exact)
+    cos, sin = angle.cos().to(theta.dtype), angle.sin().to(theta.dtype)
+    return torch.cat((gate * cos, gate * sin), dim=-1)
+
+
+def _exact(rates: Tensor) -> Tensor:
+    """A model in bfloat16 has rates in bfloat16 too; what they are multiplied with must not be."""
+    return rates.to(torch.promote_types(rates.dtype, torch.float32))
 
 
 def fold_successors(keys: Tensor, weight: Tensor) -> Tensor:
@@ -123,7 +131,7 @@ def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
 
 def rotary_turns(rates: Tensor, dtype: torch.dtype, first: int, last: int) -> tuple[Tensor, Tensor]:
     """cos ωt and sin ωt of the positions from ``first`` to before ``last``: two (last − first, k), never bfloat16"""
-    exact = torch.promote_types(dtype, torch.float32)
+    exact, rates = torch.promote_types(dtype, torch.float32), _exact(rates)
     angle = torch.arange(first, last, device=rates.device, dtype=rates.dtype)[:, None] * rates
     return angle.cos().to(exact), angle.sin().to(exact)
 

@@ -240,7 +240,8 @@ def autocast(precision: Precision, device: torch.device) -> contextlib.AbstractC
 def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_cpu_name()} (CPU, {torch.get_num_threads()} threads)"
+    threads = torch.get_num_threads()
+    return f"{_cpu_name()} (CPU, {threads} thread{'s' * (threads > 1)})"
 
 
 def environment(world: World) -> dict[str, Any]:

@@ -17,6 +17,8 @@ import warnings
 import torch
 from torch import Tensor
 
+from ..precision import autocasts
+
 WIDEST = 2048
 """Most phases, and most symbols, that a kernel holds in one row."""
 
@@ -54,7 +56,7 @@ def compute_dtype(tensor: Tensor) -> torch.dtype | None:
     if tensor.dtype != torch.float32:
         return None
     kind = tensor.device.type
-    if not torch.is_autocast_enabled(kind):
+    if not autocasts(kind):
         return torch.float32
     return torch.bfloat16 if torch.get_autocast_dtype(kind) == torch.bfloat16 else None
 

@@ -165,14 +165,15 @@ def matched(b: Bench) -> tuple[int, Run, dict[str, Run]]:
 
 @item("copy-depth-so-far", "Copy depth at matched epochs", "beyond the paper")
 def depth_so_far(b: Bench, out: Result) -> None:
-    """The copy-depth margins of seed 0 against the transformer's weights of the same epoch, whatever that is."""
+    """The copy-depth margins of seed 0 against the transformer's best weights; a model's own best are of the same
+    epoch, or of the earlier one that is named."""
     try:
         epoch, reference, models = matched(b)
         margins = b.against("text", models, b.losses(reference, "text"))
     except NotRun as reason:
         out.rows.append(Row("margins at matched epochs", None, None, state=MISSING, remark=str(reason)))
         return
-    heading = f"Epoch {epoch}, against {reference.name}"
+    heading = f"Against epoch {epoch} of {reference.name}"
     for line in margins.rows:
         margin, remark = margin_of(line, "{tokens:,} targets")
         title = f"{line['run']}, depth {line['bin']}"
@@ -180,7 +181,7 @@ def depth_so_far(b: Bench, out: Result) -> None:
     losses = {name: b.losses(run, "text") for name, run in {"transformer": reference, **models}.items()}
     levels = copy_depth.depth_losses(losses, b.battery("text"))
     out.tables.append(("Bits per target by copy depth", levels))
-    caption = f"Margins against the transformer by copy depth, weights of epoch {epoch}, seed 0. "
+    caption = f"Margins against the transformer's weights of epoch {epoch} by copy depth, seed 0. "
     caption += "Below zero the model is ahead."
     families = copy_depth.seed_mean_table(margins, {name: [name] for name in models})
     out.picture("copy-depth-so-far", copy_depth.draw_depth_bars, families, margins, caption)

@@ -362,7 +362,7 @@ def kernel_is_not_the_overhead(b: Bench) -> Found:
 
 
 def still_slower(b: Bench, ours: Need, theirs: Need) -> Found:
-    return listing([slower(b, ours, theirs)], lambda found: found[0] > 1, ".2f", "{} times slower")
+    return listing([slower(b, ours, theirs)], lambda found: found[0] > 1, ".2f", "{} times as long")
 
 
 def evaluation_gap(b: Bench) -> Found:
