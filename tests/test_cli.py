@@ -6,6 +6,7 @@ import errno
 import importlib
 import inspect
 import json
+import math
 import os
 import re
 import subprocess
@@ -13,9 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import tyro
 
 from fsn.cli import COMMANDS, bound, gathered, main, sentence_of
+from fsn.data import Windows
 from fsn.models import preset
 from fsn.train import load_run
 from tests.train.tiny import TINY_FLAGS, call, text
@@ -138,6 +141,20 @@ def test_train_eval_generate(tmp_path: Path, corpus_file: Path, capsys: pytest.C
     epochs = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     best = min(e["valid_bits"] for e in epochs if e["kind"] == "epoch")
     assert result["bits"] == best
+    main(["eval", out, "--device", "cpu", "--as-json", "--windows", "3"])
+    few = json.loads(capsys.readouterr().out)
+    run = load_run(Path(out))
+    cut = Windows(run.load_corpus().valid, 32, 16)
+    chosen = cut.gather(torch.arange(3))
+    with torch.no_grad():
+        losses = run.load_model().eval().loss(chosen[:, :-1], chosen[:, 1:])
+    assert few["windows"] == 3 < len(cut)
+    assert few["bits"] == pytest.approx(losses.mean().item() / math.log(2), rel=1e-6)
+    main(["eval", out, "--device", "cpu", "--as-json", "--windows", "9999"])
+    assert json.loads(capsys.readouterr().out)["bits"] == best, "there are no more than all"
+    assert "--windows must be at least 1, not 0" in fails(capsys, "eval", out, "--windows", "0")
+    kept = str(tmp_path / "kept.jsonl")
+    assert "leave out --windows" in fails(capsys, "eval", out, "--windows", "3", "--append", kept)
     main(["eval", out, "--device", "cpu", "--split", "test"])
     assert "test split" in capsys.readouterr().out
     main(["generate", out, "--prompt", "the phase", "--symbols", "20", "--device", "cpu", "--top-k", "5"])

@@ -291,6 +291,7 @@ ARCHIVED = {
     "fsn": "fsn-1m-seed0",
     "transformer": "transformer-1m-nodrop-seed0",
     "kuramoto": "kuramoto-1m-seed0",
+    "transformer-kvshift": "transformer-kvshift-1m-nodrop-seed0",
 }
 
 
@@ -299,6 +300,7 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     rounded = {model["key"]: model["rounded"] for model in found["models"]}
     assert rounded["fsn"] and not rounded["transformer"], "one curve is in bfloat16, the other in float32"
     assert demo.html.count("(validated in bfloat16; about 0.004 less in float32)") == sum(rounded.values())
+    assert rounded.keys() == ARCHIVED.keys()
     for model in found["models"]:
         run = load_run(ROOT / "results" / ARCHIVED[model["key"]])
         assert model["bits"] == run.epochs[29]["valid_bits"]
@@ -318,7 +320,10 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert at["transformer"][1] > 0.2 > 0.05 > at["transformer"][0], "the transformer looks past it"
     assert {key: layer for key, (layer, _) in best.items()} == {"fsn": 4, "kuramoto": 4, "transformer": 3}
     assert shown["kuramoto"]["second"] > 1.3 * shown["fsn"]["second"], "Kuramoto attention copies worse"
+    kvshift = shown["transformer-kvshift"]
+    assert kvshift["second"] < 0.5 * kvshift["first"], "the shift alone copies too"
     assert f"FSN {found['models'][0]['bits']:.4f}" in demo.html
+    assert f"KV shift {found['models'][-1]['bits']:.4f}" in demo.html and "without oscillators" in demo.html
     assert f"after epoch {epoch}, in" in demo.html and "FSN at full size" in demo.printed
 
 
@@ -338,6 +343,7 @@ def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Pa
     two = full_size(tmp_path)
     assert two is not None and [model["key"] for model in two["models"]] == ["fsn", "transformer"]
     assert "Kuramoto 1." in demo.html and "Kuramoto 1." not in build_page(demo.data | {"full_size": two})
+    assert "without oscillators" not in build_page(demo.data | {"full_size": two})
     html = build_page(demo.data | {"full_size": None})
     assert 'id="full-size"' not in html and all(
         f'<section id="{name}">' in html for name in SECTIONS if name != "full-size"
@@ -410,8 +416,8 @@ def test_the_page_works(demo: Demo, tmp_path: Path, width: int) -> None:
     assert value["copies"][0] == value["copies"][1] > 0, "every box of code can be copied"
     assert value["unnamed"] == 0, "every picture has a text for those who do not see it"
     assert value["overlaps"] == 0, "names under the bars keep their room"
-    assert value["twice"] == 4 * 2 * len(SENTENCE)
-    assert value["back"] == 3 * 7, "three models, seven places"
+    assert value["twice"] == 5 * 2 * len(SENTENCE)
+    assert value["back"] == 4 * 7, "four models, seven places"
     assert len(value["sizes"]) == 7 and all(size > 200 for size in value["sizes"])
 
 

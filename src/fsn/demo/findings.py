@@ -42,7 +42,7 @@ from ..measure import (
     without_field,
 )
 from ..measure.copy_depth import CAP
-from ..models import LanguageModel, preset
+from ..models import FSNConfig, LanguageModel, preset
 from ..nn import record
 from ..progress import track
 from ..train import Run, load_run
@@ -185,6 +185,8 @@ SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 FULL_PROMPT = "The Roman Empire "
 FULL_SYMBOLS = 320
 EPOCHS = 30
+FULL_MODELS = {key: name for key, (name, _) in MODELS.items()} | {"transformer-kvshift": "KV shift"}
+"""Their names on the page; KV shift is the transformer's own way to successors, without oscillators."""
 
 
 def full_size(results: Path) -> dict[str, Any] | None:
@@ -193,7 +195,7 @@ def full_size(results: Path) -> dict[str, Any] | None:
     Nothing is trained. The curves are read from the runs' metrics; a repeated sentence goes through the trained
     models, and through the FSN once more without the field that should do the copying.
     """
-    found = {key: run for key in MODELS if (run := finished(results, f"{key}-1m"))}
+    found = {key: run for key in FULL_MODELS if (run := finished(results, f"{key}-1m"))}
     if not {"fsn", "transformer"} <= found.keys():
         return None
     ours = found["fsn"]
@@ -229,9 +231,9 @@ def _curve(key: str, run: Run) -> dict[str, Any]:
     losses = curve.loss.tolist()
     return {
         "key": key,
-        "name": MODELS[key][0],
+        "name": FULL_MODELS[key],
         "bits": losses[-1],
-        "rounded": key != "transformer"
+        "rounded": isinstance(run.model_config, FSNConfig)
         and any(row.get("valid_precision") != "fp32" for row in finished_epochs(run)),
         "curve": [
             [round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds.tolist(), losses, strict=True)

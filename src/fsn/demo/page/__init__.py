@@ -76,6 +76,10 @@ def full_size_section(found: dict[str, Any] | None) -> str:
         "pace": ""
         if found["even"]
         else "Epochs that shared the GPU with other work count as a run's median epoch.",
+        "shift": "KV shift is a transformer whose keys and values are mixed with their predecessors': successors "
+        "without oscillators."
+        if any(m["key"] == "transformer-kvshift" for m in found["models"])
+        else "",
     }
     return Template(asset(__package__, "full_size.html")).substitute(told)
 
