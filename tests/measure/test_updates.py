@@ -66,11 +66,23 @@ def test_the_sentence_names_blocks_beyond_their_bound() -> None:
     assert "inside its bound" in healthy and "beyond" not in healthy
     far = {"layers.1.feedforward.raw": lambda raw: 1e6 * raw}
     with fsn.replace(model, far):
-        lost = told(update_table(model, tokens, "mine"))
-    assert "the feed-forward block of layer 2 has run beyond the bound" in lost and "--warmup-steps" in lost
+        one = told(update_table(model, tokens, "mine"))
+    assert "the feed-forward block of layer 2 works far beyond the bound" in one
     with fsn.replace(model, far | {"layers.0.update.raw": lambda raw: 1e6 * raw}):
         both = told(update_table(model, tokens, "mine"))
-    assert "the coupling block of layer 1 and the feed-forward block of layer 2 have run" in both
+    assert "the coupling block of layer 1 and the feed-forward block of layer 2 work far" in both
+
+
+@pytest.mark.parametrize(("alpha", "remedy"), [(0.7, False), (6.0, True)])
+def test_a_remedy_is_named_where_a_block_makes_more_than_half_a_turn(alpha: float, remedy: bool) -> None:
+    """Beyond its bound a block moves every phase by α."""
+    model = fsn_of()
+    with torch.no_grad():
+        layers_of(model)[1].feedforward_bound.alpha.fill_(alpha)
+    with fsn.replace(model, {"layers.1.feedforward.raw": lambda raw: 1e6 * raw}):
+        text = told(update_table(model, random_tokens(model), "mine"))
+    assert f"no more than {alpha:.2g} rad" in text
+    assert ("--warmup-steps" in text) == remedy
 
 
 def test_a_block_that_does_not_move_is_nan() -> None:

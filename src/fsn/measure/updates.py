@@ -1,9 +1,10 @@
-"""How far each layer moves the phases, and whether its blocks still work inside their bound.
+"""How far each layer moves the phases, and whether its blocks work inside their bound.
 
 Coupling and feed-forward block each make a raw update; the bound keeps its direction and takes its norm from
-α tanh(raw). Far beyond 1 rad a larger raw update moves a token no further, and gradients come back through the bound
-divided by as much: a block that has run there can no longer learn. Training too fast does that to feed-forward blocks
-(docs/findings.md); the rest of the model learns to live with what has become a constant, and the loss does not say so.
+α tanh(raw). Far beyond 1 rad a larger raw update moves a token no further: its direction alone still matters, and a
+gradient comes back divided by as much. Models can live with that while α is small. Where α is near 2π such a block turns
+phases by more than half a circle, and small models that got there by a high learning rate are a bit or more worse
+(docs/findings.md).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLOCKS = {"coupling": "update", "feed-forward": "feedforward"}
-RUN_AWAY = 0.02
-"""A block passes less than this of its raw update once it has run beyond its bound; healthy ones pass 0.04 and more."""
+BEYOND = 0.02
+"""A block that passes less than this of its raw update works far beyond its bound."""
 COLUMNS = {
     "model": "The run.",
     "layer": "The layer, from 1.",
@@ -71,22 +72,24 @@ def update_table(model: FSN, tokens: Tensor, label: str = "") -> Table:
 
 
 def told(table: Table) -> str:
-    """What the table says of its model, with the remedy where a block has run beyond its bound."""
-    lost = [row for row in table.rows if row["passed"] < RUN_AWAY]
+    """What the table says of its model, with the remedy where a block beyond its bound makes more than half a turn."""
+    far = [row for row in table.rows if row["passed"] < BEYOND]
     moves = [row["moved"] for row in table.rows]
     label = table.rows[0]["model"]
-    if not lost:
+    if not far:
         return (
             f"A block of {label} moves a phase by {min(moves):.2g} to {max(moves):.2g} rad, inside its bound."
         )
-    layers = {block: [str(row["layer"]) for row in lost if row["block"] == block] for block in BLOCKS}
+    layers = {block: [str(row["layer"]) for row in far if row["block"] == block] for block in BLOCKS}
     named = " and ".join(f"the {block} block of layer {', '.join(at)}" for block, at in layers.items() if at)
-    worst = max(row["raw"] for row in lost)
-    return (
-        f"In {label} {named} {'has' if len(lost) == 1 else 'have'} run beyond the bound: raw updates of up to "
-        f"{worst:,.0f} rad move a phase by no more than {max(row['moved'] for row in lost):.2g} rad, and next to no "
-        "gradient comes back. Train again with --warmup-steps, a lower --lr or --model alpha_start=1."
+    raw, moved = (max(row[name] for row in far) for name in ("raw", "moved"))
+    text = (
+        f"In {label} {named} {'works' if len(far) == 1 else 'work'} far beyond the bound: raw updates of up to "
+        f"{raw:,.0f} rad move a phase by no more than {moved:.2g} rad, and only their direction matters."
     )
+    if moved > math.pi:
+        text += " That is more than half a turn: train again with --warmup-steps, a lower --lr or --model alpha_start=1."
+    return text
 
 
 def draw_updates(table: Table) -> Figure:

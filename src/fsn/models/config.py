@@ -72,8 +72,8 @@ class FSNConfig:
     """How collective modes begin. ``centred``: each row of C sums to zero, so phases that agree excite no mode.
     ``zero``: D is zero, so the block begins with no update."""
     alpha_start: float | None = None
-    """Scale α of both bounds at the start; None is 2π, the paper's. With 1 small models train at twice the learning
-    rate (docs/findings.md)."""
+    """Scale α of both bounds at the start; None is 2π, the paper's. From 1 small models need, and stand, a higher
+    learning rate, and end lower (docs/findings.md)."""
 
     def __post_init__(self) -> None:
         check_types(self)
