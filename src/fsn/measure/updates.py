@@ -2,8 +2,8 @@
 
 Coupling and feed-forward block each make a raw update; the bound keeps its direction and takes its norm from
 α tanh(raw). Far beyond 1 rad a larger raw update moves a token no further: its direction alone still matters, and a
-gradient comes back divided by as much. Models can live with that while α is small. Where α is near 2π such a block turns
-phases by more than half a circle, and small models that got there by a high learning rate are a bit or more worse
+gradient comes back divided by as much. Models can live with that while α is small. Where α is near 2π such a block
+turns phases by more than half a circle: small models that a high learning rate brought there lost 0.6 to 1.6 bits
 (docs/findings.md).
 """
 
@@ -88,7 +88,8 @@ def told(table: Table) -> str:
         f"{raw:,.0f} rad move a phase by no more than {moved:.2g} rad, and only their direction matters."
     )
     if moved > math.pi:
-        text += " That is more than half a turn: train again with --warmup-steps, a lower --lr or --model alpha_start=1."
+        text += " That is more than half a turn: train again with "
+        text += "--warmup-steps, a lower --lr or --model alpha_start=1."
     return text
 
 
