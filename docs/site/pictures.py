@@ -398,28 +398,34 @@ SMALL_RUNS = {
 
 
 def learning_rate() -> str:
-    """Small models at three learning rates, and the bounds of the full-size FSN at two."""
+    """Small models at five learning rates, and the bounds of the full-size FSN at two."""
     lab = FOLDER.parent / "lab" / "2026-11-18-cpu" / "35-bound-start.jsonl"
     runs = [json.loads(row) for row in lab.read_text("utf-8").splitlines()]
-    x0, x1, y0, low, scale = 50.0, 370.0, 250.0, 2.5, 250.0
+    x0, x1, y0, low, top, scale = 50.0, 400.0, 250.0, 2.4, 2.85, 400.0
     parts = [text((x0 + x1) / 2, 22, "bits after 1,000 steps, small models", "m b")]
-    for tick in (2.5, 2.75, 3.0, 3.25):
+    for tick in (2.4, 2.6, 2.8):
         y = y0 - scale * (tick - low)
         parts += [line(x0, y, x1, y, GREY, 0.5 if tick > low else 1), text(x0 - 8, y + 5, f"{tick:g}", "e")]
-    rates = (0.001, 0.002, 0.004)
+    rates = (0.001, 0.002, 0.004, 0.008, 0.016)
     for i, rate in enumerate(rates):
         middle = x0 + (x1 - x0) * (i + 0.5) / len(rates)
         parts.append(text(middle, y0 + 20, f"{rate:g}", "m"))
         for j, (name, (_, colour)) in enumerate(SMALL_RUNS.items()):
-            x = middle + 22 * (j - 1.5)
+            x = middle + 14 * (j - 1.5)
             bits = [run["valid_bits"] for run in runs if run["run"].startswith(f"{name}-lr{rate}-seed")]
+            if not bits:
+                continue
+            if max(bits) > top:
+                parts += [arrow(f"M{n(x)} 96L{n(x)} 72", colour)]
+                parts += [text(x, 64, f"{min(bits):.1f} to {max(bits):.1f}", "m s", colour)]
+                continue
             mean = y0 - scale * (sum(bits) / len(bits) - low)
-            parts.append(line(x - 8, mean, x + 8, mean, colour, 3))
+            parts.append(line(x - 6, mean, x + 6, mean, colour, 3))
             parts += [dot(x, y0 - scale * (one - low), colour) for one in bits]
     parts.append(text((x0 + x1) / 2, y0 + 44, "learning rate; a dot is a seed", "m"))
-    for y, (name, colour) in zip((78, 92, 106, 120), SMALL_RUNS.values(), strict=True):
-        parts += [dot(62, y - 4, colour), text(72, y, name, "s", colour)]
-    x0, x1, scale = 440.0, 784.0, 30.0
+    for x, (name, colour) in zip((56, 156, 252, 336), SMALL_RUNS.values(), strict=True):
+        parts += [dot(x, 40, colour), text(x + 8, 44, name, "s", colour)]
+    x0, x1, scale = 450.0, 784.0, 30.0
     parts.append(text((x0 + x1) / 2, 22, "scale α of feed-forward bounds, full size", "m b"))
     start = y0 - scale * 2 * math.pi
     parts += [
