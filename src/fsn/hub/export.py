@@ -52,7 +52,7 @@ print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
 """
 
 
-NewFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
+NewFolder = Annotated[Path, tyro.conf.arg(metavar="OUT")]
 
 
 def export(run: RunPath, out: NewFolder, /, *, which: Literal["best", "last"] = "best") -> None:

@@ -33,7 +33,7 @@ COLUMNS = {
     "model": "The run.",
     "layer": "The layer, from 1.",
     "block": "The coupling or the feed-forward block.",
-    "alpha": ("Scale α of the block's bound, 2π at the start.", ".3f"),
+    "alpha": ("Scale α of the block's bound.", ".3f"),
     "raw": ("Root mean square of the update before its bound, in radians.", ".4g"),
     "moved": ("The same after it: how far a phase moves.", ".3f"),
     "passed": ("Moved over raw: the share of a gradient across the update that comes back.", ".2g"),
