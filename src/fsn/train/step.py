@@ -50,6 +50,8 @@ class Part(NamedTuple):
 
     rows: range
     """Of the whole batch."""
+    offsets: Tensor
+    """The same, (b,), on the device."""
     shares: Tensor
     """The derivative of the mean loss by the loss of each prediction, (b, T)."""
 
@@ -102,10 +104,11 @@ class Stepper:
     def _cut(self, batch: int) -> list[Part]:
         """This process's rows of a batch, in as many parts as the recipe says; fewer where there are fewer rows."""
         mine, n, predictions = self.world.rows(batch), self.recipe.accumulate, self.recipe.predictions
+        offsets = torch.arange(mine.start, mine.stop, device=self.device)
         ones = torch.ones(len(mine), predictions, dtype=self.flat.values.dtype, device=self.device)
         shares = ones / (batch * predictions)
         cuts = [slice(len(mine) * i // n, len(mine) * (i + 1) // n) for i in range(n)]
-        return [Part(mine[cut], shares[cut]) for cut in cuts if mine[cut]]
+        return [Part(mine[cut], offsets[cut], shares[cut]) for cut in cuts if mine[cut]]
 
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
@@ -127,8 +130,8 @@ class Stepper:
             return gather(
                 self.counters, self.order, w.tokens, self.recipe.batch_size, part.rows, w.stride, w.length
             )
-        rows = torch.arange(part.rows.start, part.rows.stop, device=self.device)
-        text = self.windows.gather(self.order.index_select(0, self.position * self.recipe.batch_size + rows))
+        places = self.position * self.recipe.batch_size + part.offsets
+        text = self.windows.gather(self.order.index_select(0, places))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
     def _gradients(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
