@@ -186,7 +186,8 @@ def test_a_prompt_may_hold_any_byte_of_the_corpus(
 def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     base = ["train", "fsn-1m", "--corpus", corpus_file, "--out", out]
-    assert "did you mean 'train'" in fails(capsys, "trian")
+    assert "did you mean train" in fails(capsys, "trian")
+    assert "there is no size ''; the sizes are 1m" in fails(capsys, "models", "--sizes")
     assert "no preset 'fsn-3m'" in fails(capsys, "train", "fsn-3m", "--out", out)
     assert "no corpus or file" in fails(capsys, "train", "fsn-1m", "--corpus", "nothing", "--out", out)
     assert "fewer than one window" in fails(capsys, *base, "--length", "100000")

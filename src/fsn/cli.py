@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib
 import io
@@ -17,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_origin, get_type_hints
 
-from .errors import UserError
+from .errors import UserError, did_you_mean
 from .text import printable
 
 COMMANDS = {
@@ -108,8 +107,7 @@ def run(words: list[str]) -> None:
         return
     chosen = words[0] if words else "--help"
     if chosen not in ("-h", "--help", *COMMANDS):
-        close = difflib.get_close_matches(chosen, COMMANDS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = did_you_mean(chosen, COMMANDS)
         raise UserError(f"there is no command {chosen!r}; {hint}`fsn --help` lists them")
     import tyro
 
@@ -181,8 +179,7 @@ def one_sentence(command: str, options: Sequence[str] = ()) -> Iterator[None]:
         sentence = sentence_of(event)
         if sentence:
             unknown = event.tokens[0] if type(event).__name__ == "UnrecognizedArgs" else ""
-            close = difflib.get_close_matches(unknown.replace("_", "-"), options, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = did_you_mean(unknown.replace("_", "-"), options)
             raise UserError(f"{sentence}; {hint}`{command} --help` explains the options")
 
     errors = getattr(tyro, "_errors", None)
@@ -237,7 +234,7 @@ def models(
     from .models import FAMILIES, TARGETS, body_parameters, count_parameters, preset
     from .paper.rows import parameter_totals
 
-    for size in sizes:
+    for size in sizes or [""]:
         if size not in TARGETS:
             raise UserError(f"there is no size {size!r}; the sizes are {', '.join(TARGETS)}")
     matched = {"paper": "widths as in the paper", "total": "total matched", "body": "layers matched"}[match]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -18,6 +20,12 @@ def reason(error: BaseException, limit: int = 200) -> str:
     """What an error of somebody else's says, in at most a line; its kind where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1, alike: float = 0.6) -> str:
+    """The known names that are closest to a mistyped one, as a question for a sentence; nothing where none is close."""
+    close = difflib.get_close_matches(word, list(known), most, alike)
+    return f"did you mean {' or '.join(close)}? " if close else ""
 
 
 def needs(package: str, sentence: str) -> Any:

@@ -36,7 +36,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: s
 def count(x: float) -> str:
     """1234567 -> 1.23 M"""
     for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if x >= size:
+        if x >= 0.999995 * size:  # 999,999 is 1.00 M
             return f"{x / size:.2f}{letter}"
     return f"{x:.0f}"
 

@@ -39,6 +39,9 @@ def test_losses_are_the_models_own_in_bits(family: str) -> None:
     np.testing.assert_allclose(found, expected.numpy() / math.log(2), rtol=2e-5, atol=2e-5)
     picked = losses.token_losses(model, cut, np.array([7, 2]))
     np.testing.assert_allclose(picked, found[[7, 2]], rtol=1e-5, atol=1e-5)
+    for outside in (-1, len(cut)):
+        with pytest.raises(UserError, match=f"Window {outside} was asked for"):
+            losses.token_losses(model, cut, np.array([7, outside]))
 
 
 def test_dropout_is_off_and_the_mode_is_put_back() -> None:

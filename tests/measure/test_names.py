@@ -6,7 +6,7 @@ import pytest
 
 from fsn.measure import Table
 from fsn.measure.style import drawing, figure_bytes
-from fsn.progress import print_table, say
+from fsn.progress import count, print_table, say
 
 ODD = "$\\frac$ [red] <img> a|b \x1b[2J"
 
@@ -32,3 +32,10 @@ def test_terminals_get_no_escape_and_no_markup(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     assert "\x1b" not in shown.err + shown.out
     assert "[red]" in shown.err and "[red]" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"), [(12, "12"), (999_999, "1.00 M"), (995_000, "995.00 k"), (2.5e9, "2.50 G")]
+)
+def test_large_numbers_are_short(number: float, shown: str) -> None:
+    assert count(number) == shown

@@ -200,6 +200,13 @@ def test_a_wrong_shape_is_refused() -> None:
         fsn.replace(model, {"layers.0.attention": torch.zeros(2, 3)}),
     ):
         model(random_tokens(model))
+    with (
+        pytest.raises(
+            UserError, match=r"layers\.0\.attention' is None; return a tensor of shape \(2, 9, 9\)"
+        ),
+        fsn.replace(model, {"layers.0.attention": lambda attention: None}),
+    ):
+        model(random_tokens(model))
 
 
 @pytest.mark.parametrize("family", ["fsn", "transformer"])

@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +21,15 @@ from fsn.paper.archive import add_measurements, archive_run
 from fsn.paper.bench import MEASURED, Bench
 from fsn.paper.rows import SHOWN, table_of
 from fsn.paper.sections import item_named
-from fsn.paper.writing import (
-    BEGIN,
-    END,
-    EVALUATIONS,
-    NOTHING,
-    fill,
-    results_block,
-    write_readme,
-)
 from fsn.train import load_run, train
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
 from tests.paper.tiny import TINY, tiny_bench, train_all
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "site" / "readme_table.py"))
+BEGIN, END, EVALUATIONS, NOTHING = (SCRIPT[name] for name in ("BEGIN", "END", "EVALUATIONS", "NOTHING"))
+fill, results_block = SCRIPT["fill"], SCRIPT["results_block"]
 READ_WEIGHTS = (
     "copy-depth-so-far",
     "copy-depth",
@@ -310,22 +305,16 @@ def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -
     assert "kuramoto" not in results_block(tmp_path), "not evaluated in float32"
 
 
-def test_fill_replaces_only_what_is_between(tmp_path: Path) -> None:
+def test_fill_replaces_only_what_is_between() -> None:
     text = f"# Title\n\n{BEGIN}\nold\n{END}\n\nmore\n"
     assert fill(text, "new") == f"# Title\n\n{BEGIN}\nnew\n{END}\n\nmore\n"
-    with pytest.raises(UserError, match="results:begin"):
+    with pytest.raises(SystemExit, match="results:begin"):
         fill("no markers", "new")
-    readme = tmp_path / "README.md"
-    readme.write_text(text)
-    assert write_readme(readme, tmp_path) and NOTHING in readme.read_text()
-    assert not write_readme(readme, tmp_path)
-    with pytest.raises(UserError, match="there is no"):
-        write_readme(tmp_path / "nothing.md", tmp_path)
 
 
 def test_the_readme_is_up_to_date() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
-    assert fill(text, results_block(ROOT / "results")) == text, "run: fsn reproduce --readme"
+    assert fill(text, results_block(ROOT / "results")) == text, "run: python docs/site/readme_table.py"
 
 
 def test_the_reproduction_page_is_up_to_date() -> None:
@@ -388,9 +377,8 @@ def test_commands(
     capsys.readouterr()
     (tmp_path / "file").touch()
     for words, sentence in (
-        (["reproduce", "nothing"], "there is no item 'nothing'"),
+        (["reproduce", "abblations"], "there is no item 'abblations'; did you mean ablations? the items are"),
         (["reproduce", "main", "--all"], "not both"),
-        (["reproduce", "--readme"], "there is no README.md"),
         (["archive", "nowhere"], "no run folder"),
         (["reproduce", "parameters", "--out", "file"], "file cannot be written (Not a directory)"),
     ):
@@ -403,10 +391,7 @@ def test_commands(
     assert "results/kept" in capsys.readouterr().out
     assert json.loads((tmp_path / "results" / "kept" / "environment.json").read_text())["device"] == "a GPU"
     evaluated(tmp_path / "results", tmp_path / "results" / "kept", 1.7)
-    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n")
-    main(["reproduce", "--readme"])
-    assert "brought up to date" in capsys.readouterr().out
-    assert "| fsn-1m | 0 | 2 | 1 | 1.7000 |" in (tmp_path / "README.md").read_text()
+    assert "| fsn-1m | 0 | 2 | 1 | 1.7000 |" in results_block(tmp_path / "results")
 
 
 def test_a_text_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_epochs_that_shared_the_device_do_not_count_as_slow(tmp_path: Path) -> N
     write_run(tmp_path, needs.TRANSFORMER, [1.7] * 5, tokens_per_s=1000e3)
     result = item_named("efficiency").compute(bench_of(tmp_path))
     assert row(result, "FSN").ours == pytest.approx(250)
-    assert row(result, "FSN, times slower than the transformer").ours == pytest.approx(4.0)
+    assert row(result, "FSN: training time over the transformer's").ours == pytest.approx(4.0)
     assert any("epoch 1 took over" in note for note in result.notes)
     ours, theirs = needs.CODE_FSN.seed(0), needs.CODE_TRANSFORMER.seed(0)
     share_first_epoch(write_run(tmp_path, ours, [1.3] * 30))
@@ -191,7 +191,7 @@ def test_efficiency(tmp_path: Path) -> None:
     write_run(tmp_path, needs.NO_HARMONICS, [1.7], tokens_per_s=300e3)
     result = item_named("efficiency").compute(bench_of(tmp_path))
     assert row(result, "FSN").ours == pytest.approx(250) and row(result, "FSN").paper is not None
-    assert row(result, "FSN, times slower than the transformer").ours == pytest.approx(4.0)
+    assert row(result, "FSN: training time over the transformer's").ours == pytest.approx(4.0)
     assert row(result, "kernel's share of the training step, percent").ours == pytest.approx(100 / 6)
     assert row(result, "FSN: evaluation, million tokens/s").ours == pytest.approx(1.1)
     assert row(result, "FSN at 4M").state == MISSING

@@ -98,7 +98,7 @@ class Explorer:
             return None
         delta = np.linspace(-np.pi, np.pi, CURVE_POINTS)
         reading = read_kernel(self.model)
-        return {"delta": rounded(delta), "curves": rounded(reading.functions(delta)), "frame": reading.frame}
+        return {"delta": rounded(delta), "curves": rounded(reading.functions(delta))}
 
     def read(self, text: str, cuts: Sequence[Cut] = ()) -> dict[str, Any]:
         """Every symbol's loss in each model, what each would have written, and the copy depth."""

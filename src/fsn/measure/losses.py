@@ -52,9 +52,10 @@ def token_losses(
 ) -> NDArray[np.float32]:
     """Bits of every prediction of the windows ``index`` (all, without it), float32 (n, length − 1)."""
     chosen = torch.arange(len(windows)) if index is None else torch.from_numpy(np.asarray(index, np.int64))
-    if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(windows):
+    outside = chosen[(chosen < 0) | (chosen >= len(windows))]
+    if len(outside):
         raise UserError(
-            f"Window {int(chosen.max())} was asked for, but the split has {len(windows):,} windows; "
+            f"Window {int(outside[0])} was asked for, but the split has {len(windows):,} windows; "
             "use a battery made from this split."
         )
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)

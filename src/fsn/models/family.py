@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from ..checks import check_choice
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 from ..ops import CouplingLaw
 from .base import LanguageModel
 from .config import Config, FSNConfig, TransformerConfig
@@ -77,8 +76,7 @@ def presets() -> list[str]:
 def _split(name: str) -> tuple[str, str]:
     family, _, size = name.rpartition("-")
     if family not in FAMILIES or size not in TARGETS:
-        close = difflib.get_close_matches(name, presets(), n=len(TARGETS), cutoff=0.4)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        hint = did_you_mean(name, presets(), len(TARGETS), 0.4)
         raise UserError(f"there is no preset {name!r}; {hint}`fsn models` lists them all")
     return family, size
 

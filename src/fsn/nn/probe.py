@@ -65,10 +65,10 @@ class _Watching(Probe):
         for pattern, change in self.changes:
             if fnmatch.fnmatchcase(full, pattern):
                 new = change(value) if callable(change) else change
-                if new.shape != value.shape:
+                if not isinstance(new, Tensor) or new.shape != value.shape:
+                    found = f"has shape {tuple(new.shape)}" if isinstance(new, Tensor) else f"is {new!r}"
                     raise UserError(
-                        f"the replacement for {full!r} has shape {tuple(new.shape)}; "
-                        f"return a tensor of shape {tuple(value.shape)}"
+                        f"the replacement for {full!r} {found}; return a tensor of shape {tuple(value.shape)}"
                     )
                 value = new.to(value)
         for patterns, points in self.records:

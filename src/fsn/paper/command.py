@@ -33,7 +33,6 @@ def reproduce(
     everything: All = False,
     run: bool = False,
     sweep: Path | None = None,
-    readme: bool = False,
     where: tuple[Path, ...] = (Path("runs"), Path("results")),
     out: Path | None = None,
     fetch: bool = False,
@@ -58,7 +57,6 @@ def reproduce(
         everything: All items and claims, as Markdown and as one HTML page.
         run: Train the missing runs first, as `fsn sweep` would.
         sweep: Write the missing runs into this file for `fsn sweep`, and nothing else.
-        readme: Bring the results table of README.md up to date from results/.
         where: Folders that hold runs; new ones go into the first.
         out: Where to write; with --all docs, else nothing is written.
         fetch: Fetch a corpus that is not in the cache.
@@ -67,13 +65,8 @@ def reproduce(
     """
     from .bench import Bench, sweep_text
     from .sections import needs_of
-    from .writing import make_report, summary, write_readme, write_report
+    from .writing import make_report, summary, write_report
 
-    if readme:
-        changed = write_readme(Path("README.md"), Path("results"))
-        print("README.md: results " + ("brought up to date" if changed else "are up to date"))
-        if item is None and not everything:
-            return
     if item is not None and everything:
         raise UserError("give an item or --all, not both")
     runs = where[0] if where else Path("runs")

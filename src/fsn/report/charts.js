@@ -46,7 +46,7 @@ const Charts = (() => {
 
   function legend(series) {
     const shown = series.filter((s) => s.legend !== false);
-    if (shown.length < 2 && !shown.some((s) => s.always)) return "";
+    if (shown.length < 2) return "";
     return `<div class="legend">${shown.map((s) => `<span><svg viewBox="0 0 22 10" aria-hidden="true">${s.bar
       ? `<rect x="5" y="0" width="12" height="10" rx="2" style="fill:${s.color}"/>`
       : `<line x1="1" x2="21" y1="5" y2="5" style="stroke:${s.color};stroke-width:2.4;${s.dash ? "stroke-dasharray:4 3" : ""}"/>`}</svg>${escapeText(s.name)}</span>`).join("")}</div>`;
@@ -123,16 +123,15 @@ const Charts = (() => {
   }
 
   // spec: {height, groups: [name], notes: [text under the name], x: {label}, y: {label, zero},
-  //        series: [{name, color, values, low, high, label}], rules: [value]}: bars side by side, their values above them
-  //        with label, error bars where low and high are given, a dashed line across at each rule
+  //        series: [{name, color, values, low, high}]}: bars side by side, with error bars where low and high are given
   function drawBars(element, spec) {
     const width = element.clientWidth, height = spec.height ?? 320, groups = spec.groups.length;
     const box = frame(spec, width, height, 56, (spec.notes ? 44 : 40) + (spec.x?.label ? 20 : 0));
-    const values = [...spec.series.flatMap((s) => [...s.values, ...(s.low ?? []), ...(s.high ?? [])]), ...(spec.rules ?? [])];
+    const values = [...spec.series.flatMap((s) => [...s.values, ...(s.low ?? []), ...(s.high ?? [])])];
     const [y0, y1] = extent(values, { zero: true, pad: 0.06, ...spec.y });
     const y = yAxis(box, spec.y, y0, y1);
     const room = (box.right - box.left) / groups, count = spec.series.length;
-    const bar = Math.min(spec.thick ?? 34, (room * 0.76) / count), gap = Math.min(3, bar * 0.12);
+    const bar = Math.min(34, (room * 0.76) / count), gap = Math.min(3, bar * 0.12);
     let out = y.out;
     spec.groups.forEach((group, g) => {
       const middle = box.left + room * (g + 0.5);
@@ -143,7 +142,6 @@ const Charts = (() => {
         if (!finite(v)) return;
         const left = middle - (count * bar) / 2 + i * bar + gap / 2, top = y.at(Math.max(v, 0)), tall = Math.abs(y.at(v) - y.at(0));
         out += `<rect data-series="${escapeText(s.name)}" x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${(bar - gap).toFixed(1)}" height="${Math.max(tall, 0.8).toFixed(1)}" rx="2" style="fill:${s.color}"/>`;
-        if (s.label) out += `<text x="${(left + (bar - gap) / 2).toFixed(1)}" y="${(tall > 24 ? top + 16 : top - 6).toFixed(1)}" text-anchor="middle" style="font-size:11px;font-weight:600;${tall > 24 ? "fill:#fff" : ""}">${number(v, spec.y.digits ?? 3)}</text>`;
         if (finite(s.low?.[g]) && finite(s.high?.[g])) {
           const x = left + (bar - gap) / 2;
           out += `<line x1="${x}" x2="${x}" y1="${y.at(s.low[g])}" y2="${y.at(s.high[g])}" style="stroke:var(--ink);stroke-width:1.3;opacity:.65"/>`;
@@ -151,7 +149,6 @@ const Charts = (() => {
       });
       out += `<rect data-group="${g}" x="${box.left + room * g}" y="${box.top}" width="${room}" height="${box.bottom - box.top + 40}" style="fill:transparent"/>`;
     });
-    for (const v of spec.rules ?? []) out += `<line x1="${box.left}" x2="${box.right}" y1="${y.at(v)}" y2="${y.at(v)}" style="stroke:var(--faint);stroke-width:1.4;stroke-dasharray:5 4"/>`;
     if (spec.x?.label) out += `<text x="${(box.left + box.right) / 2}" y="${height - 4}" text-anchor="middle">${escapeText(spec.x.label)}</text>`;
     element.innerHTML = `${legend(spec.series.map((s) => ({ ...s, bar: true })))}<svg class="plot" viewBox="0 0 ${width} ${height}" height="${height}" role="img" aria-label="${escapeText(spec.title ?? "")}">${out}</svg><div class="tip"></div>`;
     const svg = element.querySelector("svg.plot"), tip = element.querySelector(".tip");

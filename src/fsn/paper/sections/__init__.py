@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import UserError
+from ...errors import UserError, did_you_mean
 from ..bench import MEASUREMENTS as MEASUREMENTS
 from ..needs import Need
 from ..rows import Claim, Item
@@ -49,12 +49,11 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def item_named(name: str) -> Item:
-    for item in ITEMS:
-        if item.name == name:
-            return item
-    raise UserError(
-        f"there is no item {name!r}; the items are {', '.join(item.name for item in ITEMS)} and claims"
-    )
+    found = {item.name: item for item in ITEMS}
+    if name in found:
+        return found[name]
+    hint = did_you_mean(name, [*found, "claims"])
+    raise UserError(f"there is no item {name!r}; {hint}the items are {', '.join(found)} and claims")
 
 
 def needs_of(item: str | None = None) -> list[Need]:

@@ -266,7 +266,7 @@ def efficiency(b: Bench, out: Result) -> None:
         row(title, (key,), need, ".0f", unit=1e3)
     out.heading = "Others"
     for name, *pair, source in SLOWDOWNS:
-        title = f"{name}, times slower than the transformer"
+        title = f"{name}: training time over the transformer's"
         out.row(title, macro(source), pair, slowdown, ".2f", timed=True)
     evaluation, memory = {"quantity": EVALUATION, "unit": 1e6}, {"quantity": "peak_memory_gb"}
     for name, need in (("FSN", FSN_1M), ("transformer", TRANSFORMER_1M)):
