@@ -11,7 +11,7 @@ from ..checks import check, check_types, construct
 from ..ops import CouplingLaw
 
 DROPOUT = 0.0
-"""The recipe's rate in every model. The paper lists 0.1 and not where; nothing fits its numbers better than none
+"""The recipe's rate in every model. The paper lists 0.1 and not where; no place fits its numbers better than none
 (docs/findings.md)."""
 SMALL_SHARE = 11
 """Registers and winding modes are k // 11: 16 at k = 176, small against k at every rung."""
