@@ -24,6 +24,7 @@ from .models import LanguageModel, config_from_dict
 from .train import find_run, hashes, load_run
 from .train.checkpoint import first_not_finite, pack, unpack
 from .train.run import SHIPPED, with_weights
+from .train.world import choose_device
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 LINES_KEPT = ("epoch", "valid", "warning")
@@ -41,6 +42,7 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
     ``transformer-1m``), or ``user/model`` on Hugging Face, whose weights are downloaded; no code is run from there.
     """
     text = os.fspath(name)
+    device = device if str(device) == "meta" else choose_device(str(device))
     folder = find_run(user_path(text))
     if (folder / "config.yaml").is_file():
         return load_run(folder).load_model("best", device)
@@ -72,12 +74,13 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
         else:
             tokenizer = load_tokenizer(str(folder / TOKENIZER_FILE), end)
         weights, _ = unpack(read_file(folder / "model.safetensors"), "model.safetensors")
-    except (ValueError, AttributeError) as error:
+        window = int(config.get("window", LanguageModel.window))
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{folder} cannot be read ({error}); write it again with `fsn export`") from None
     weights = {key.removeprefix("model."): value for key, value in weights.items()}
     whose = f"the weights in {folder}"
     model = with_weights(config_from_dict(architecture), weights, whose, file="config.json")
-    model.tokenizer, model.window = tokenizer, int(config.get("window", model.window))
+    model.tokenizer, model.window = tokenizer, window
     return model.to(device)
 
 

@@ -150,8 +150,9 @@ def test_numbers_a_position_takes(family: str, lean: bool, kept: int) -> None:
     """Nine for each phase: itself, key 2, fields 6; two where they are made again: the gated phasor."""
     model = small(family)
     cache = model.new_cache(lean)
-    for symbol in words().split(1, dim=1):
-        model.extend(symbol, cache)
+    with torch.no_grad():  # which leaves room for more
+        for symbol in words().split(1, dim=1):
+            model.extend(symbol, cache)
     assert cache.numbers() == 3 * 12 * 2 * kept  # sequences, positions, layers
     buffers = [rows.buffer for rows in cache.layers[0].rows.values()]
     assert all(b is not None and 12 <= b.shape[1] <= 24 for b in buffers)
@@ -208,7 +209,7 @@ def test_a_padding_mask_needs_no_cache(family: str) -> None:
 
 def test_a_mask_of_the_wrong_kind_is_refused() -> None:
     model = small("fsn")
-    with pytest.raises(UserError, match="bool of shape"):
+    with pytest.raises(UserError, match="make it bool, true for padding"):
         model.extend(words(), model.new_cache(), torch.zeros(3, 12))
-    with pytest.raises(UserError, match="bool of shape"):
+    with pytest.raises(UserError, match="make them equal"):
         model.extend(words(), model.new_cache(), torch.zeros(3, 11, dtype=torch.bool))

@@ -56,6 +56,6 @@ def test_packed_equals_separate(family: str, dtype: torch.dtype, close: float) -
 
 
 def test_the_numbers_belong_to_the_tokens() -> None:
-    with pytest.raises(UserError, match="documents have shape"):
+    with pytest.raises(UserError, match="documents has shape"):
         tokens = torch.zeros(1, 4, dtype=torch.int64)
         a_model("fsn").loss(tokens, tokens, documents=torch.zeros(1, 3, dtype=torch.int64))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import ops
 from ..errors import UserError
 from ..nn import NO_PROBE, Cache, Context, Probe
+from ..ops.precision import transformed
 from .config import Config
 from .generate import Tokenizer, draw, first_token
 
@@ -65,19 +67,23 @@ class LanguageModel(nn.Module):
     ) -> Tensor:
         """Per-token loss in nats without keeping logits: what training and evaluation use.
 
-        ``documents`` (B, T) numbers the documents that tokens belong to: none of them sees another, and the losses are
-        those that each would have alone.
+        ``documents`` (B, T) integers: a document is a run of equal numbers. None of them sees another, and the losses
+        are those that each would have alone.
 
         tokens, targets (B, T) -> (B, T) float32
         """
+        if targets is None:
+            raise UserError("targets are missing; pass them, or call model(tokens) for logits")
         tokens, masked, context = self._prepared(tokens, targets, attention_mask, dropout_key)
         assert masked is not None
         if documents is not None:
-            if documents.shape != tokens.shape:
-                raise UserError(
-                    f"documents have shape {tuple(documents.shape)} and tokens {tuple(tokens.shape)}; make them equal"
-                )
-            context.documents = documents
+            self._check_marks("documents", documents, tokens)
+            if documents.is_floating_point() or documents.dtype == torch.bool:
+                raise UserError("documents are not integers; pass the number of each token's document")
+            begins = documents[:, 1:] != documents[:, :-1]
+            if context.padding is not None:  # padding is a document of its own
+                begins |= context.padding[:, 1:] != context.padding[:, :-1]
+            context.documents = F.pad(begins, (1, 0)).cumsum(1)
         return self.compute_loss(tokens, masked, context)
 
     def new_cache(self, lean: bool = False) -> Cache:
@@ -96,11 +102,10 @@ class LanguageModel(nn.Module):
         tokens (B, n), padding (B, n) bool -> logits (B, n, V)
         """
         self.check_tokens(tokens)
-        if padding is not None and (padding.shape != tokens.shape or padding.dtype != torch.bool):
-            raise UserError(
-                f"padding is {padding.dtype} of shape {tuple(padding.shape)}; it marks tokens: "
-                f"make it bool of shape {tuple(tokens.shape)}"
-            )
+        if padding is not None:
+            self._check_marks("padding", padding, tokens)
+            if padding.dtype != torch.bool:
+                raise UserError(f"padding is {padding.dtype}; make it bool, true for padding")
         if cache.batch not in (None, tokens.shape[0]):
             raise UserError(
                 f"the cache holds {cache.batch} sequences and tokens {tokens.shape[0]}; make them equal, "
@@ -110,6 +115,8 @@ class LanguageModel(nn.Module):
         cache.grow(tokens, padding)
         context = Context(self.probe, cache=cache, first=first, padding=cache.padding)
         try:
+            if cache.padding is not None:
+                _check_holes(cache.padding, "padding is true")
             return self.compute_logits(tokens, context)
         except BaseException:
             cache.cut(first)
@@ -125,23 +132,16 @@ class LanguageModel(nn.Module):
         """Checked tokens and targets, neither of which count at padding, and the context of a sequence read whole; in
         training mode, a dropout key is drawn where none is given."""
         padding = None
-        if mask is not None and isinstance(tokens, Tensor):
-            if mask.shape != tokens.shape:
-                raise UserError(
-                    f"attention_mask has shape {tuple(mask.shape)} and tokens {tuple(tokens.shape)}; make them equal"
-                )
+        self.check_tokens(tokens, targets, ranges=mask is None)
+        if mask is not None:
+            self._check_marks("attention_mask", mask, tokens)
             padding = mask == 0
             tokens = tokens.masked_fill(padding, 0)
             targets = None if targets is None else targets.masked_fill(padding, IGNORED)
-            ends = padding[:, 1:] & ~padding[:, :-1]
-            begins = padding[:, :-1] & ~padding[:, 1:]
-            if bool((ends.cumsum(1).bool() & begins).any()):
-                raise UserError(
-                    "attention_mask has zeros inside a sequence; pad in front of sequences or behind them"
-                )
-            if not bool(begins.any()):
+            self.check_tokens(tokens, targets)
+            begins = _check_holes(padding, "attention_mask has zeros")
+            if not transformed() and not bool(begins.any()):
                 padding = None  # all of it comes behind the sequences, where causality hides it
-        self.check_tokens(tokens, targets)
         if not self.training or not self.uses_dropout:
             dropout_key = None
         elif dropout_key is None:
@@ -152,8 +152,21 @@ class LanguageModel(nn.Module):
     def uses_dropout(self) -> bool:
         return any(value for name, value in vars(self.config).items() if name.startswith("dropout"))
 
-    def check_tokens(self, tokens: Tensor, targets: Tensor | None = None) -> None:
+    @staticmethod
+    def _check_marks(name: str, marks: Tensor, tokens: Tensor) -> None:
+        """Stop unless these are a mark for every token."""
+        if not isinstance(marks, Tensor):
+            raise UserError(
+                f"{name} is a {type(marks).__name__}; pass a tensor of shape {tuple(tokens.shape)}"
+            )
+        if marks.shape != tokens.shape:
+            raise UserError(
+                f"{name} has shape {tuple(marks.shape)} and tokens {tuple(tokens.shape)}; make them equal"
+            )
+
+    def check_tokens(self, tokens: Tensor, targets: Tensor | None = None, ranges: bool = True) -> None:
         """Reject bad input before work starts. Ranges are checked on the CPU only: on a GPU it would stall."""
+        ranges = ranges and not torch.compiler.is_compiling() and not transformed()
         for name, value in (("tokens", tokens), ("targets", targets)):
             if value is None:
                 continue
@@ -167,7 +180,7 @@ class LanguageModel(nn.Module):
                 raise UserError(f"{name} have shape {tuple(value.shape)}; pass two axes, (batch, positions)")
             if value.shape[1] == 0 or value.shape[0] == 0:
                 raise UserError(f"{name} are empty (shape {tuple(value.shape)}); pass at least one position")
-            if value.device.type == "cpu" and not torch.compiler.is_compiling():
+            if ranges and value.device.type == "cpu":
                 real = value if value is tokens else value.masked_fill(value == IGNORED, 0)
                 low, high = (int(end) for end in real.aminmax())
                 if low < 0 or high >= self.config.vocab_size:
@@ -226,3 +239,12 @@ class LanguageModel(nn.Module):
         )  # fmt: skip
         new = torch.tensor(list(drawn))
         return self.decode(torch.cat((start[0].cpu(), new)) if prompt else new)
+
+
+def _check_holes(padding: Tensor, what: str) -> Tensor:
+    """Stop if padding lies between real positions of a row; true where padding in front of a sequence ends."""
+    ends = padding[:, 1:] & ~padding[:, :-1]
+    begins = padding[:, :-1] & ~padding[:, 1:]
+    if not transformed() and bool((ends.cumsum(1).bool() & begins).any()):
+        raise UserError(f"{what} inside a sequence; pad in front of sequences or behind them")
+    return begins

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..checks import check_choice
@@ -92,7 +93,10 @@ def preset(name: str, vocab_size: int, **overrides: Any) -> Config:
 
 def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config:
     """:func:`preset` with fields that a user has written: none may take the place of an argument."""
-    overrides = dict(fields)
+    overrides = {
+        field: value.item() if isinstance(value, np.generic) else value for field, value in fields.items()
+    }
+    vocab_size = vocab_size.item() if isinstance(vocab_size, np.generic) else vocab_size
     if "vocab_size" in overrides:
         raise UserError(
             "vocab_size is the number of symbols of the corpus; leave it out of the model's fields"

@@ -36,6 +36,7 @@ from ..nn import (
     TorusSwiGLU,
     Unbounded,
     decode,
+    hooked,
 )
 from . import fused_stack
 from .base import SITES_PER_LAYER, LanguageModel
@@ -86,7 +87,8 @@ class FSNLayer(nn.Module):
         tau: Tensor,
         context: Context = PLAIN,
     ) -> tuple[Tensor, Tensor | None]:
-        if context.reads_on and register is None and self.coupling.computed:
+        short = self.coupling, self.attention_bound, self.feedforward_bound
+        if context.reads_on and register is None and self.coupling.takes(gates) and not hooked(*short):
             return self._read_on(theta, gates, tau, context), None
         probe, dropout_key = context.probe, context.dropout_key
         raw = probe("update.raw", self.coupling(theta, gates, tau, context))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
-from ..nn import PLAIN, Context, CouplingKernel, MeanField, SwiGLU
+from ..nn import PLAIN, Context, CouplingKernel, MeanField, SwiGLU, hooked
 from ..ops import fused
 from ..ops.fused import check
 from .config import Config, FSNConfig
@@ -69,14 +69,16 @@ def supports(
 
 
 def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
-    """Whether this call runs fused: whole sequences without padding or documents, neither probed nor compiled, in
-    float32 or bfloat16 autocast."""
+    """Whether this call runs fused: whole sequences without padding or documents, neither probed nor hooked nor
+    compiled, in float32 or bfloat16 autocast."""
     if (
         model.probe.active
         or context.probe.active
         or context.cache is not None
         or context.masked is not None
         or torch.compiler.is_compiling()
+        or hooked(model.embedding, model.gates, model.readout)
+        or any(hooked(layer, *layer.children()) for layer in model.stack)
     ):
         return False
     dtype = fused.compute_dtype(model.embedding.phases)

@@ -49,7 +49,7 @@ def draw(
     check(context >= 1, f"context must be at least 1, not {context}")
 
     def drawn(tokens: Tensor) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(int(seed))
         training = model.training
         model.eval()
         cache, unread = model.new_cache(), tokens.shape[1]

@@ -16,10 +16,11 @@ from ..ops.fused.heads import applies, frustrated_update
 from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
 from .past import Cache, Past
+from .rotary import Rotary
 from .selfcheck import trusted
 
 
-class FrustratedAttention(nn.Module):
+class FrustratedAttention(Rotary):
     """Frustrated synchronization in place of causal self-attention: x (B, T, d) -> the update (B, T, d).
 
         attention = fsn.FrustratedAttention(512, heads=8)
@@ -34,8 +35,6 @@ class FrustratedAttention(nn.Module):
     autocast, with memory linear in T. Padding, packed documents, dropout, a cache, a layer in another type (its phases
     stay in float32 at least) and other devices take the reference path, whose memory grows with T².
     """
-
-    rates: Tensor
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class FrustratedAttention(nn.Module):
         self.kernel = CouplingKernel(d_model, self.law)
         self.alpha = nn.Parameter(torch.full((heads,), 2 * math.pi)) if bounded else None
         self.from_phases = nn.Linear(d_model, d_model, bias=False)
-        self.register_buffer("rates", ops.rotary_rates(self.k), persistent=False)
+        self.make_rates(self.k)
 
     def extra_repr(self) -> str:
         return f"{self.d_model}, heads={self.heads}, harmonics={self.law.harmonics}, dropout={self.dropout}"
@@ -110,7 +109,9 @@ class FrustratedAttention(nn.Module):
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
         # kernels read weights in float32; of a layer in bfloat16 only the phases are
-        whole = past is None and apart is None and not drops and phases.dtype == self.tau.dtype
+        whole = (
+            past is None and apart is None and not drops and phases.dtype == self.tau.dtype and x.shape[1] > 0
+        )
         if whole and applies(phases, self.heads) and trusted(self, phases):
             update = self._fused(phases)
         else:
@@ -158,7 +159,7 @@ class FrustratedAttention(nn.Module):
             theta, query, keys, self._per_row(self.tau, batch), w0, w1, self.law.harmonics, self.law.frame,
             score=None if score is None else self._columns(score, batch), field=field, first=first,
             padding=None if apart is None else self._per_head(apart),
-            point=lambda name, x: F.dropout(x, self.dropout, drops) if name == "attention" else x,
+            point=lambda name, x: F.dropout(x, self.dropout) if drops and name == "attention" else x,
         )  # fmt: skip
         if self.alpha is not None:
             update = ops.norm_matched_tanh(update, self._per_row(self.alpha, batch))

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from .. import ops
 from . import decode
 from .context import PLAIN, Context
-from .probe import NO_PROBE, Probe
+from .probe import NO_PROBE, Probe, hooked
+from .rotary import Restored, Rotary
 
 SUCCESSOR_GATE = 1.5
 """The paper's "successor gate init": w1 starts at σ(1.5) ≈ 0.82, w0 at 1 − σ(1.5) ≈ 0.18."""
 
 
-class CouplingKernel(nn.Module):
+class CouplingKernel(Restored):
     """Coefficients w0⁽ⁿ⁾ (present) and w1⁽ⁿ⁾ (successor) of equation 2, per coordinate, as real pairs.
 
     Every magnitude is a harmonic gain and every angle a frustration angle (equation 3). At the start only the
@@ -60,8 +61,9 @@ class CouplingKernel(nn.Module):
             self.register_parameter(f"{name}_re", nn.Parameter(re))
             self.register_parameter(f"{name}_im", None if im is None else nn.Parameter(im))
 
+    @torch.no_grad()
     def restore_buffers(self) -> None:
-        """Give coefficients that are not learned their values, e.g. where a loader has made a model without any."""
+        """Coefficients that are not learned."""
         for name, first in self.fixed.items():
             buffer = getattr(self, f"{name}_re")
             buffer.zero_()[0] = first
@@ -123,34 +125,32 @@ class Gates(nn.Module):
         return query, key, value
 
 
-class FrustratedCoupling(nn.Module):
+class FrustratedCoupling(Rotary):
     """Scores, attention, coupling and value gate: phases in, raw update out.
 
     theta (B, T, k) -> (B, T, k)
     """
-
-    rates: Tensor
 
     def __init__(self, k: int, law: ops.CouplingLaw, round_scores: bool, dropout: float, site: int) -> None:
         super().__init__()
         self.kernel = CouplingKernel(k, law)
         self.round_scores, self.dropout, self.site = round_scores, dropout, site
         self.computed = ops.cpu.computes(law)
-        self.register_buffer("rates", ops.rotary_rates(k), persistent=False)
+        self.make_rates(k)
 
-    def restore_buffers(self) -> None:
-        """Give the rotary rates their values, e.g. where a loader has made a model without any."""
-        self.rates.copy_(ops.rotary_rates(self.kernel.k))
+    def takes(self, gates: Gates) -> bool:
+        """Whether the shorter paths compute this law and these gates, which are ours and unhooked."""
+        return self.computed and type(gates) is Gates and not hooked(gates)
 
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers."""
-        if context.reads_on and self.computed:
+        if context.reads_on and self.takes(gates):
             return decode.coupling(theta, gates, tau, self.kernel, self.rates, context)
         probe, past, first = context.probe, context.past, context.first
         kernel = self.kernel
         law = kernel.law
         drops = self.dropout > 0 and context.dropout_key is not None
-        plain = self.computed and not (drops or probe.active)
+        plain = self.takes(gates) and not (drops or probe.active)
         if plain and past is None and context.masked is None and ops.cpu.applies(theta):
             return ops.cpu.attention_half(
                 theta, gates.weight, gates.bias, self.rates, tau, kernel.w0, kernel.w1, law.harmonics, law.frame,

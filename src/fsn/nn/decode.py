@@ -26,7 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import ops
-from ..ops.precision import autocasts
+from ..errors import UserError
+from ..ops.precision import autocasts, transformed
 from .context import Context
 
 if TYPE_CHECKING:
@@ -41,13 +42,21 @@ AT_ONCE = 1 << 16
 """A lean cache makes keys and powers for as many sequences at a time as have so many phases: a core's own cache."""
 
 
+State = tuple[tuple[int, int], ...]
+
+
+def state_of(*weights: Tensor | None) -> State:
+    """Which tensors these are, and how often they were written to."""
+    return tuple((id(w), 0 if w.is_inference() else w._version) for w in weights if w is not None)
+
+
 def applies(theta: Tensor, context: Context) -> bool:
     """Whether these phases are read on here: single or double precision after a cache that holds some, no autocast."""
     if context.cache is None or context.first == 0 or context.probe.active or context.dropout_key is not None:
         return False
     exact = theta.dtype in (torch.float32, torch.float64)
-    traced = torch.compiler.is_compiling() or torch._C._is_tracing()
-    return exact and not traced and not autocasts(theta.device.type)
+    traced = torch.compiler.is_compiling() or torch._C._is_tracing() or transformed()
+    return exact and not theta.is_meta and not traced and not autocasts(theta.device.type)
 
 
 def coupling(
@@ -59,16 +68,19 @@ def coupling(
     """
     past, cache, first, (batch, new, k) = context.past, context.cache, context.first, theta.shape
     assert past is not None and cache is not None
-    made = past.constants = past.constants or Constants.of(tau, kernel)
-    if cache.gates is None:  # for cosine and sine of a phase side by side
+    state = state_of(tau, *kernel._parameters.values(), *kernel._buffers.values())
+    if past.constants is None or past.constants.state != state:
+        past.constants = Constants.of(tau, kernel, state)
+    made, state = past.constants, state_of(gates.weight, gates.bias)
+    if cache.gates is None or cache.gates[2] != state:  # for cosine and sine of a phase side by side
         weight = gates.weight.detach().unflatten(1, (2, k)).mT.flatten(1).mT
-        cache.gates = gates.bias.detach(), weight.contiguous()
+        cache.gates = gates.bias.detach(), weight.contiguous(), state
     if cache.lean:
         units = unit = torch.polar(made.one, theta)
     else:  # the last position before is there too: it gets its field now
         units = torch.polar(made.one, past["phases"].write(first, theta, first - 1))
         unit = units[:, 1:]
-    bias, weight = cache.gates
+    bias, weight, _ = cache.gates
     raw = torch.addmm(bias, torch.view_as_real(unit).reshape(-1, 2 * k), weight).view(batch, new, 3, k)
     gate = ops.normalise_gate(raw[:, :, :2])
     value = F.softplus(raw[:, :, 2]) if gates.positive_value else raw[:, :, 2]
@@ -123,6 +135,10 @@ def remember(
     assert past is not None and cache is not None
     exact = torch.promote_types(theta.dtype, torch.float32)
     if cache.lean:
+        if context.probe.active and bool((gate < 0).any()):
+            raise UserError(
+                "a lean cache keeps no negative key gates, as a replacement made them; take a full one"
+            )
         held = past["phasors"].write(first, torch.polar(gate.to(exact).clamp(min=SMALLEST), theta.to(exact)))
         phases = held.angle().to(theta.dtype)
         keys = ops.rotary_features(phases, held.abs().to(theta.dtype), rates)
@@ -140,7 +156,7 @@ def remember(
 
 @dataclass(frozen=True)
 class Constants:
-    """What follows from the weights, which do not change while a cache is read on."""
+    """What follows from the weights, made again where those have changed."""
 
     one: Tensor
     ones: Tensor
@@ -155,10 +171,12 @@ class Constants:
     """λ̄: complex (k,)"""
     cooling: float
     """1/τ"""
+    state: State
+    """Of the weights it was made from."""
 
     @classmethod
     @torch.no_grad()
-    def of(cls, tau: Tensor, kernel: CouplingKernel) -> Constants:
+    def of(cls, tau: Tensor, kernel: CouplingKernel, state: State) -> Constants:
         found = kernel.coefficients()
         w = torch.view_as_complex(torch.stack((found["w0"], found["w1"])))
         drift = kernel.law.drift
@@ -172,6 +190,7 @@ class Constants:
             base=None if turn is None else -turn if drift == "co-rotating" else torch.zeros_like(turn),
             score=score,
             cooling=1 / max(float(tau), ops.FLOOR),
+            state=state,
         )
 
     def powers(self, unit: Tensor) -> Tensor:

@@ -30,7 +30,11 @@ class Rows:
             raise ValueError(f"rows from {first} on would leave a gap behind {self.length}")
         last = first + rows.shape[1]
         buffer = self.buffer
-        if buffer is None or last > buffer.shape[1]:
+        if torch.is_grad_enabled() and rows.requires_grad:  # what a backward pass reads is not written over
+            buffer = rows if buffer is None else torch.cat((buffer[:, :first], rows), dim=1)
+            self.buffer, self.length = buffer, last
+            return buffer[:, since:]
+        if buffer is None or last > buffer.shape[1] or _sealed(buffer):
             room = last if buffer is None else max(last, 2 * buffer.shape[1])
             wider = rows.new_empty(rows.shape[0], room, *rows.shape[2:])
             if buffer is not None:
@@ -39,6 +43,13 @@ class Rows:
         buffer[:, first:last] = rows
         self.buffer, self.length = buffer, last
         return buffer[:, since:last]
+
+
+def _sealed(buffer: Tensor) -> bool:
+    """Whether it was made in inference mode, outside of which nothing can be written to it any more."""
+    if torch.compiler.is_compiling():
+        return False
+    return buffer.is_inference() and not torch.is_inference_mode_enabled()
 
 
 class Past:
@@ -72,8 +83,8 @@ class Cache:
         self.layers = [Past() for _ in range(layers)]
         self.rotation: Tensor | None = None
         self.now: tuple[Any, ...] | None = None  # first and last of the new positions, and how far they turn
-        self.gates: tuple[Tensor, Tensor] | None = None
-        self.prototypes: Tensor | None = None
+        self.gates: tuple[Tensor, Tensor, Any] | None = None
+        self.prototypes: tuple[Tensor, Any] | None = None
         self.length = 0
         self.batch: int | None = None
         self.padding: Tensor | None = None
@@ -106,6 +117,10 @@ class Cache:
         if length < 0:
             raise ValueError(f"cut({length}): there are no positions before the first")
         self.length = min(self.length, length)
+        if self.length == 0:
+            self.batch = self.padding = None
+            for past in self.layers:
+                past.rows.clear()
         if self.padding is not None:
             self.padding = self.padding[:, : self.length]
 

@@ -26,6 +26,14 @@ from ..errors import UserError
 Change = Callable[[Tensor], Tensor] | Tensor
 
 
+def hooked(*modules: nn.Module) -> bool:
+    """Whether any of them has PyTorch's own hooks, which are called where the module is, and not on a shorter path."""
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+        for m in modules
+    )
+
+
 class Probe:
     """Says what happens at each named point. The one of :data:`NO_PROBE` does nothing and costs nothing."""
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
+from . import decode
 from .context import PLAIN, Context
 
 
@@ -49,9 +50,9 @@ class CoherenceReadout(nn.Module):
         if cache is None or context.first == 0:
             found = ops.coherences(theta, self.prototypes, self.round_output)
         else:  # the prototypes' features are the same for every symbol
-            if cache.prototypes is None:
-                cache.prototypes = ops.phase_features(self.prototypes).mT.contiguous()
-            found = ops.product(ops.phase_features(theta), cache.prototypes, self.round_output).to(
-                theta.dtype
-            )
+            state = decode.state_of(self.prototypes)
+            if cache.prototypes is None or cache.prototypes[1] != state:
+                cache.prototypes = ops.phase_features(self.prototypes).mT.contiguous(), state
+            features = ops.phase_features(theta)
+            found = ops.product(features, cache.prototypes[0], self.round_output).to(theta.dtype)
         return self.scale * context.probe("coherences", found)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .. import ops
 from .context import PLAIN, Context
+from .rotary import Rotary
 
 WIDEST_HEAD = 256
 """On a GPU PyTorch's fast attention stops at this width, and what it falls back to has a slow backward pass (lab
@@ -58,13 +59,11 @@ def torch_attends(head: int, device: torch.device) -> bool:
     return device.type != "cuda" or head <= WIDEST_HEAD
 
 
-class CausalSelfAttention(nn.Module):
+class CausalSelfAttention(Rotary):
     """One-head (or more) causal attention with RoPE, no biases.
 
     x (B, T, d) -> (B, T, d)
     """
-
-    rates: Tensor
 
     def __init__(self, width: int, heads: int, dropout: float, site: int, shift: str = "none") -> None:
         super().__init__()
@@ -74,11 +73,7 @@ class CausalSelfAttention(nn.Module):
         self.out = nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
         head = width // heads
         self.shift = make_shift(shift, heads, head)
-        self.register_buffer("rates", ops.rotary_rates(head // 2), persistent=False)
-
-    def restore_buffers(self) -> None:
-        """Give the rotary rates their values, e.g. where a loader has made a model without any."""
-        self.rates.copy_(ops.rotary_rates(len(self.rates)))
+        self.make_rates(head // 2)
 
     def _split(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)
@@ -109,8 +104,8 @@ class CausalSelfAttention(nn.Module):
         probe, past, first = context.probe, context.past, context.first
         q, k, v = self._split(x, context)
         if past is not None:
-            k = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2)
-            v = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2)
+            k = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2).to(q.dtype)
+            v = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2).to(q.dtype)
         dropout = self.dropout and context.dropout_key is not None
         plain = past is not None or context.masked is not None or probe.active or dropout
         if not plain and torch_attends(q.shape[-1], x.device):

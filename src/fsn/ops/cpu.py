@@ -22,6 +22,7 @@ from . import bound, scores
 from .coupling import Pair, aggregate_fields, contract_fields, fields
 from .harmonics import phase_features
 from .law import CouplingLaw
+from .precision import transformed
 
 ROWS = 64
 """Rows of attention at a time: above the diagonal of such a block is the only waste."""
@@ -60,20 +61,27 @@ def applies(x: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._is_tracing()
-        and not torch._C._are_functorch_transforms_active()
+        and not transformed()
         and os.environ.get("FSN_FUSED", "1") != "0"
     )
+
+
+def _batched(grad: Tensor) -> bool:
+    """Whether many gradients come as one, as for ``jacobian(vectorize=True)``."""
+    return transformed() or torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
 def _reference_gradients(
     function: Callable[..., Tensor], inputs: Sequence[Tensor | None], options: Sequence[Any], grad: Tensor
 ) -> Iterator[Tensor | None]:
     """Gradients that can be differentiated once more."""
-    wanted = [x for x in inputs if x is not None and x.requires_grad]
     with torch.enable_grad():
-        output = function(*inputs, *options)
+        # Views of their own: θ comes out of earlier layers, and what it owes to a weight they share is not this one's.
+        own = [None if x is None else x.view_as(x) for x in inputs]
+        wanted = [x for x in own if x is not None and x.requires_grad]
+        output = function(*own, *options)
         found = iter(torch.autograd.grad(output, wanted, grad, create_graph=True, allow_unused=True))
-    return (next(found) if x is not None and x.requires_grad else None for x in inputs)
+    return (next(found) if x is not None and x.requires_grad else None for x in own)
 
 
 # -- from phases to the raw update ---------------------------------------------------------------------------------
@@ -195,8 +203,9 @@ class _AttentionHalf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dupdate: Tensor) -> Any:
         harmonics, at_rest, positive, _ = ctx.options
-        inputs, (features, raw, pull, slope, itself, *rest) = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
-        if torch.is_grad_enabled():
+        saved = ctx.saved_tensors  # read once: a checkpoint unpacks them no second time
+        inputs, (features, raw, pull, slope, itself, *rest) = saved[:9], saved[9:]
+        if torch.is_grad_enabled() or _batched(dupdate):
             return *_reference_gradients(_attention_half, inputs, ctx.options, dupdate), *[None] * 4
         theta, weight, _, tau, turn, w0, w1, score, rates = inputs
         length, k = theta.shape[1:]
@@ -414,7 +423,7 @@ class _Bound(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
         x, alpha, squashed, size, other, ratio = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or _batched(dy):
             return *_reference_gradients(bound.norm_matched_tanh, (x, alpha), (), dy), None, None, None
         along = (dy * x).sum(-1, keepdim=True).mul_(ratio)
         dalpha = (along * alpha.sign()).sum_to_size(alpha.shape)

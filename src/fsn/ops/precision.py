@@ -11,6 +11,13 @@ def autocasts(kind: str) -> bool:
     return kind != "meta" and torch.is_autocast_enabled(kind)
 
 
+def transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work: gradients written by hand know neither."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
 def product(a: Tensor, b: Tensor, round_output: bool = True) -> Tensor:
     """``a @ b`` in autocast's type; the result is rounded to that type, or kept in float32.
 

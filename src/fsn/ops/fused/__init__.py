@@ -17,7 +17,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from ..precision import autocasts
+from ..precision import autocasts, transformed
 
 WIDEST = 2048
 """Most phases, and most symbols, that a kernel holds in one row."""
@@ -53,7 +53,7 @@ def available(device: torch.device) -> bool:
 
 def compute_dtype(tensor: Tensor) -> torch.dtype | None:
     """What products run in: bfloat16 under that autocast, float32 otherwise; None where no kernel fits."""
-    if tensor.dtype != torch.float32:
+    if tensor.dtype != torch.float32 or transformed():
         return None
     kind = tensor.device.type
     if not autocasts(kind):

@@ -122,7 +122,8 @@ class Aside:
     def __enter__(self) -> Aside:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "work beside the main stream must not be recorded by autograd: use torch.no_grad()"
+                "work beside the main stream must not be recorded by autograd: use torch.no_grad(), or for second "
+                "derivatives the reference (FSN_FUSED=0 in the environment)"
             )
         if self.side is not None:
             self.side.wait_stream(self.main)

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..coupling import Pair
 from ..law import CouplingLaw
 from . import WIDEST, compute_dtype
-from .synchronize import _available, kept_shape
+from .synchronize import _available, kept_shape, no_second_derivatives
 
 MOST_SEQUENCES = 65_535
 """Of all heads together: a launch has one row of programs for each."""
@@ -318,13 +318,15 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, dout: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors  # read once: a checkpoint unpacks them no second time
     dtheta, draw, dw, dtau, dalpha, dscore = attention_half_backward(
-        dout, *ctx.saved_tensors, ctx.k, ctx.parts, ctx.drift, ctx.rounded
+        dout, *saved, ctx.k, ctx.parts, ctx.drift, ctx.rounded
     )
-    alpha, score = ctx.saved_tensors[4:6]
+    alpha, score = saved[4:6]
     return (
         dtheta, draw, dw, dtau, None if alpha is None else dalpha, None if score is None else dscore, *[None] * 6
     )  # fmt: skip
 
 
 attention_half.register_autograd(_backward, setup_context=_setup)
+attention_half_backward.register_autograd(no_second_derivatives)

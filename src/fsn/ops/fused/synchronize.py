@@ -62,8 +62,11 @@ def synchronize(
     """
     check_choice("frame", frame, FRAMES)
     dtype = compute_dtype(theta)
-    if dtype is None:
-        raise ValueError(f"theta is {theta.dtype}; kernels take float32, with or without bfloat16 autocast")
+    if dtype is None or not applies(theta):
+        raise ValueError(
+            f"there are no kernels for theta, {theta.dtype} on {theta.device} with k = {theta.shape[-1]}; "
+            "fsn.ops.synchronize takes it"
+        )
     with torch.autocast(theta.device.type, enabled=False):
         drifting = (w0,) if frame == "rest" else (w0, w1)
         turning = [w.im.sum(dim=-2) for w in drifting if w is not None and w.im is not None]
@@ -186,7 +189,14 @@ def _backward(ctx: Any, dtotal: Tensor, dweight: Tensor, *_: Tensor | None) -> t
     return *grads, ddiagonal if ctx.scored else None, None, None
 
 
+def no_second_derivatives(ctx: Any, *_: Tensor) -> None:
+    raise RuntimeError(
+        "the kernels have no second derivatives; the reference has (FSN_FUSED=0 in the environment)"
+    )
+
+
 attend.register_autograd(_backward, setup_context=_setup)
+attend_backward.register_autograd(no_second_derivatives)
 
 
 def kept_shape(batch: int, tp: int, itemsize: int) -> tuple[int, ...]:
