@@ -87,9 +87,13 @@ class FSNLayer(nn.Module):
         tau: Tensor,
         context: Context = PLAIN,
     ) -> tuple[Tensor, Tensor | None]:
-        short = self.coupling, self.attention_bound, self.feedforward_bound
-        if context.reads_on and register is None and self.coupling.takes(gates) and not hooked(*short):
-            return self._read_on(theta, gates, tau, context), None
+        if context.reads_on and register is None:
+            coupling, bounds = self.coupling, (self.attention_bound, self.feedforward_bound)
+            if coupling.takes(gates) and not hooked(coupling, *bounds):
+                raw = decode.coupling(theta, gates, tau, coupling.kernel, coupling.rates, context)
+                theta = decode.moved(theta, raw, bounds[0])
+                theta = decode.moved(theta, self.feedforward(theta), bounds[1])
+                return ops.wrap(theta) if self.wrapped else theta, None
         probe, dropout_key = context.probe, context.dropout_key
         raw = probe("update.raw", self.coupling(theta, gates, tau, context))
         raw = ops.dropout(raw, self.dropout_update, dropout_key, self.site + 1)
@@ -106,14 +110,6 @@ class FSNLayer(nn.Module):
         if self.wrapped:
             theta = ops.wrap(theta)
         return probe("state", theta), register
-
-    def _read_on(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context) -> Tensor:
-        """The same where nothing is looked at or dropped: positions that follow a cache."""
-        coupling = self.coupling
-        raw = decode.coupling(theta, gates, tau, coupling.kernel, coupling.rates, context)
-        theta = decode.moved(theta, raw, self.attention_bound)
-        theta = decode.moved(theta, self.feedforward(theta), self.feedforward_bound)
-        return ops.wrap(theta) if self.wrapped else theta
 
 
 class FSN(LanguageModel):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,12 +43,17 @@ AT_ONCE = 1 << 16
 """A lean cache makes keys and powers for as many sequences at a time as have so many phases: a core's own cache."""
 
 
-State = tuple[tuple[int, int], ...]
+State = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def state_of(*weights: Tensor | None) -> State:
     """Which tensors these are, and how often they were written to."""
-    return tuple((id(w), 0 if w.is_inference() else w._version) for w in weights if w is not None)
+    known = [w for w in weights if w is not None]
+    try:
+        written = tuple(map(attrgetter("_version"), known))
+    except RuntimeError:  # tensors made in inference mode do not count it
+        written = ()
+    return tuple(map(id, known)), written
 
 
 def applies(theta: Tensor, context: Context) -> bool:

@@ -47,9 +47,9 @@ class Rows:
 
 def _sealed(buffer: Tensor) -> bool:
     """Whether it was made in inference mode, outside of which nothing can be written to it any more."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not buffer.is_inference():
         return False
-    return buffer.is_inference() and not torch.is_inference_mode_enabled()
+    return not torch.is_inference_mode_enabled()
 
 
 class Past:
