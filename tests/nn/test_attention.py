@@ -265,6 +265,9 @@ def test_wrong_arguments_are_one_sentence() -> None:
         fsn.FrustratedAttention(12, "3")  # type: ignore[arg-type]
     with pytest.raises(fsn.UserError, match=r"dropout is '0\.1'; a dropout rate"):
         fsn.FrustratedAttention(12, dropout="0.1")  # type: ignore[arg-type]
+    with pytest.raises(fsn.UserError, match="alpha_start is 0; the bound's scale"):
+        fsn.FrustratedAttention(12, alpha_start=0)
+    assert fsn.FrustratedAttention(12, heads=2, alpha_start=1).alpha.tolist() == [1.0, 1.0]
     with pytest.raises(fsn.UserError, match="frame"):
         fsn.FrustratedAttention(12, frame="moving")
     layer, x = made(), rows()

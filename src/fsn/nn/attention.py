@@ -31,9 +31,10 @@ class FrustratedAttention(Rotary):
     between positions count, and there is no longest sequence.
 
     ``dropout`` acts on attention weights; what follows it are fields of :class:`fsn.ops.CouplingLaw` with the paper's
-    values, and whether updates are bounded. On a GPU whole sequences run through kernels, in float32 or in bfloat16
-    autocast, with memory linear in T. Padding, packed documents, dropout, a cache, a layer in another type (its phases
-    stay in float32 at least) and other devices take the reference path, whose memory grows with T².
+    values, whether updates are bounded, and where the bound's scale begins. On a GPU whole sequences run through
+    kernels, in float32 or in bfloat16 autocast, with memory linear in T. Padding, packed documents, dropout, a cache, a
+    layer in another type (its phases stay in float32 at least) and other devices take the reference path, whose memory
+    grows with T².
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class FrustratedAttention(Rotary):
         noise_on: str = "imaginary",
         score_successor: bool = False,
         bounded: bool = True,
+        alpha_start: float = 2 * math.pi,
     ) -> None:
         super().__init__()
         for name, count in (("d_model", d_model), ("heads", heads)):
@@ -63,6 +65,8 @@ class FrustratedAttention(Rotary):
         )
         number = isinstance(dropout, numbers.Real) and 0.0 <= dropout < 1.0
         check(number, f"dropout is {dropout!r}; a dropout rate lies in [0, 1)")
+        positive = isinstance(alpha_start, numbers.Real) and 0.0 < alpha_start < math.inf
+        check(positive, f"alpha_start is {alpha_start!r}; the bound's scale is a positive number")
         d_model, heads = int(d_model), int(heads)  # numpy's, say
         self.d_model, self.heads, self.dropout = d_model, heads, float(dropout)
         self.k = d_model // heads
@@ -73,7 +77,7 @@ class FrustratedAttention(Rotary):
         self.gates = nn.ModuleList(Gates(self.k) for _ in range(heads))
         self.tau = nn.Parameter(torch.full((heads,), math.sqrt(self.k)))
         self.kernel = CouplingKernel(d_model, self.law)
-        self.alpha = nn.Parameter(torch.full((heads,), 2 * math.pi)) if bounded else None
+        self.alpha = nn.Parameter(torch.full((heads,), float(alpha_start))) if bounded else None
         self.from_phases = nn.Linear(d_model, d_model, bias=False)
         self.make_rates(self.k)
 
