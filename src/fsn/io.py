@@ -42,6 +42,10 @@ def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
 
 def check_writable(folder: str | os.PathLike[str], instead: str) -> None:
     """Refuse a folder in which nothing can be written before work is done for it; it need not be there yet."""
+    if Path(folder).parts[:1] == ("~",):
+        raise UserError(
+            f"{folder} would be a folder of the name ~: write your home in full, or a space in place of ="
+        )
     with writing(folder, instead):
         nearest = next(place for place in (Path(folder), *Path(folder).parents) if place.exists())
         tempfile.TemporaryFile(dir=nearest).close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,9 @@ import torch
 
 import fsn
 from fsn.data import Reading, Subwords
+from fsn.data.encoding import TokenIds
 from fsn.errors import UserError
+from fsn.explore.explorer import Explorer
 from fsn.train import Recipe, Run, train
 from tests.data.subwords import byte_pairs, documents
 
@@ -65,6 +69,31 @@ def test_transformers_and_fsn_read_the_same_model(run: Run, exported: Path) -> N
         "subwords" in (exported / "README.md").read_text()
         and "bits per byte" in (exported / "README.md").read_text()
     )
+
+
+def test_a_run_and_its_export_are_compared(run: Run, exported: Path) -> None:
+    """The export's tokenizer has one token more, for padding."""
+    both = Explorer({"run": run.load_model(), "export": fsn.load(exported)})
+    said = both.read("the winding of")
+    assert "".join(said["labels"]) == "the winding of"
+    numbers = fsn.build("fsn-1m", vocab_size=9, k=8, layers=1)
+    numbers.tokenizer = TokenIds(9)
+    with pytest.raises(UserError, match="does not know what its tokens mean"):
+        Explorer({"numbers": numbers})
+
+
+def test_the_card_counts_the_steps_of_the_weights(run: Run, tmp_path: Path) -> None:
+    """The checkpoint may be later than the last line of the metrics."""
+    again = tmp_path / "run"
+    shutil.copytree(run.folder, again)
+    newest = max((again / "last").glob("step-*"))
+    state = json.loads((newest / "state.json").read_text()) | {"step": 29}
+    document = json.dumps(state).encode()
+    (newest / "state.json").write_bytes(document)
+    (newest / "state.sha256").write_bytes(f"{hashlib.sha256(document).hexdigest()}  state.json\n".encode())
+    newest.rename(again / "last" / "step-00000029")
+    made = export_run(again, tmp_path / "out", "last")
+    assert "29" in (made / "README.md").read_text()
 
 
 def test_tokens_without_a_tokenizer_cannot_be_exported(tmp_path: Path) -> None:

@@ -120,6 +120,41 @@ def test_fine_tuning_keeps_the_tokenizer(rows: Path, tmp_path: Path) -> None:
         quiet=True,
     )
     assert isinstance(second.encoding, Subwords) and second.encoding == first.encoding
+    byte_pairs(300).save(str(tmp_path / "other.json"))
+    go = {"overrides": SMALL, "device": "cpu", "quiet": True}
+    for named, said in (("other.json", "is not the tokenizer of the model"), ("no.json", "no.json")):
+        how = Reading(tokenizer=str(tmp_path / named))
+        with pytest.raises(UserError, match=said):
+            train(
+                "fsn-1m",
+                str(tmp_path / "more.txt"),
+                tmp_path / "x",
+                short,
+                begin_with=first.folder,
+                reading=how,
+                **go,
+            )  # type: ignore[arg-type]
+    same = Reading(tokenizer=str(rows.parent / "tokenizer.json"))
+    train(
+        "fsn-1m",
+        str(tmp_path / "more.txt"),
+        tmp_path / "y",
+        short,
+        begin_with=first.folder,
+        reading=same,
+        **go,
+    )  # type: ignore[arg-type]
+    plain = train("fsn-1m", str(tmp_path / "more.txt"), tmp_path / "bytes", short, **go)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="the model reads bytes; leave it out"):
+        train(
+            "fsn-1m",
+            str(tmp_path / "more.txt"),
+            tmp_path / "z",
+            short,
+            begin_with=plain.folder,
+            reading=same,
+            **go,
+        )  # type: ignore[arg-type]
 
 
 def test_documents_of_bytes(rows: Path, tmp_path: Path) -> None:

@@ -105,8 +105,9 @@ class Corpus:
     def from_documents(name: str, documents: Sequence[str], encoding: Subwords | None = None) -> Corpus:
         """Documents one after the other, the end token in front of each and behind the last.
 
-        A document belongs to the part in which it begins, measured in bytes. The end token is the tokenizer's, or the
-        zero byte where the symbols are bytes. It begins a document: whatever comes before is another text.
+        A document belongs to the part in which it ends, measured in bytes; none is cut. The end token is the
+        tokenizer's, or the zero byte where the symbols are bytes. It begins a document: whatever comes before is
+        another text.
         """
         texts = [document for document in documents if document]
         if not texts:
@@ -180,6 +181,11 @@ class Corpus:
                 f"one it was trained with ({self.vocab_size} tokens here, {len(encoding)} there)"
             )
         foreign = sorted(set(self.symbols) - set(encoding.symbols))
+        if self.end is not None and self.symbols[self.end] in foreign:
+            raise UserError(
+                f"{self.name} is made of documents, and the model knows no symbol for where one ends: it was trained "
+                "on one text; give it one, as a file or a folder of text files"
+            )
         if foreign:
             raise UserError(
                 f"{len(foreign)} of the {self.vocab_size} symbols of the corpus {self.name} are not among the "

@@ -19,7 +19,7 @@ from ..text import printable
 from . import enwik8, python_code
 from .cache import cache_folder
 from .corpus import Corpus, Reading, cuts
-from .encoding import CODE_SYMBOLS, Encoding, Subwords, TokenIds, load_tokenizer
+from .encoding import CODE_SYMBOLS, Alphabet, Encoding, Subwords, TokenIds, load_tokenizer
 
 TABLES = (".jsonl", ".ndjson", ".parquet")
 TOKENS_AT_ONCE = 1 << 24
@@ -78,8 +78,13 @@ def load(
     tokens = not named and (path.suffix.lower() in (".bin", ".npy") or (path / "train.bin").is_file())
     _check_options(text, reading, named, tokens)
     subwords = encoding if isinstance(encoding, Subwords) else None
-    if subwords is None and reading.tokenizer is not None:
-        subwords = load_tokenizer(reading.tokenizer)
+    if isinstance(encoding, Alphabet) and reading.tokenizer is not None:
+        raise UserError("--tokenizer says nothing here: the model reads bytes; leave it out")
+    if reading.tokenizer is not None:
+        asked = load_tokenizer(reading.tokenizer)
+        if subwords not in (None, asked):
+            raise UserError(f"{reading.tokenizer} is not the tokenizer of the model; leave --tokenizer out")
+        subwords = subwords or asked
     if tokens:
         size = reading.vocab_size if encoding is None else len(encoding)
         corpus = load_tokens(path, text, reading.token_dtype, size, subwords)
@@ -239,6 +244,8 @@ def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Has
         raise UserError(
             f"{path} cannot be read as tokens ({printable(error, limit=100)}): check its type"
         ) from error
+    if not isinstance(tokens, np.ndarray):
+        raise UserError(f"{path} holds several arrays; write one row of integers with numpy.save")
     kind = tokens.dtype
     if tokens.ndim != 1 or kind.kind not in "iu" or kind == np.uint64 or not kind.isnative:
         raise UserError(

@@ -30,8 +30,8 @@ class Windows:
         if len(tokens) < length:
             raise UserError(
                 f"this part of the text holds {len(tokens):,} symbols, fewer than one window of {length}: "
-                f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols) "
-                "or shorter windows"
+                f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols; of "
+                "documents, which are not cut, more and shorter ones) or shorter windows"
             )
         self.tokens, self.length, self.stride, self.end = tokens, length, stride, end
 

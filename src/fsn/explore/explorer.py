@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Alphabet, Encoding, Windows
+from ..data import Alphabet, Encoding, Subwords, Windows
+from ..data.encoding import TokenIds
 from ..errors import UserError
 from ..measure.copy_depth import label
 from ..measure.coupling import FIELDS, kernels_of, read_kernel
@@ -175,11 +177,17 @@ class Explorer:
 
 def meaning(model: LanguageModel) -> Any:
     """What a model's tokens mean, to be compared; a model that reads no text is refused."""
-    if not isinstance(model.tokenizer, Encoding):
+    tokenizer = model.tokenizer
+    if not isinstance(tokenizer, Encoding) or isinstance(tokenizer, TokenIds):
         raise UserError(
-            "one of the models does not know what its tokens mean; give runs, or what `fsn export` wrote"
+            "one of the models does not know what its tokens mean; give runs on text, or what `fsn export` wrote"
         )
-    return model.tokenizer.record(), model.tokenizer.files()
+    if not isinstance(tokenizer, Subwords):
+        return tokenizer.record()
+    # what `fsn export` wrote names the end of a text, and has a token for padding behind the model's
+    whole, own = json.loads(tokenizer.tokenizer.to_str()), set(range(model.config.vocab_size)) - {tokenizer.end}
+    added = [one for one in whole["added_tokens"] if one["id"] in own]
+    return tokenizer.end, added, *(whole[part] for part in ("model", "normalizer", "pre_tokenizer"))
 
 
 def walk(model: LanguageModel, tokens: Tensor) -> Walk:

@@ -19,6 +19,7 @@ from ..models import config_to_dict
 from ..models.generate import first_token
 from ..progress import say
 from ..train import Run, find_run, load_run
+from ..train.checkpoint import Checkpoints, read_state
 from ..train.commands import RunPath
 from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
@@ -116,10 +117,17 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
     return out
 
 
+def last_step(run: Run) -> int:
+    """Of the newest checkpoint, where there is one."""
+    checkpoints = Checkpoints(run.folder / "last")
+    names = checkpoints.names()
+    return int(read_state(checkpoints.folder / names[0])["step"]) if names else run.step
+
+
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     """The model card, from what the run folder says."""
     best = run.best if which == "best" else None
-    bits, steps = "not measured", run.step
+    bits, steps = "not measured", last_step(run)
     if best is not None:
         bits, steps = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}", best["step"]
         if "valid_bits_per_byte" in best:

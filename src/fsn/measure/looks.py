@@ -172,7 +172,7 @@ def draw_looks(seen: Sequence[Looks]) -> Figure:
     return figure
 
 
-@instrument("looks")
+@instrument("looks", applies=lambda run: run.recipe.length >= SHORTEST)
 def inspect(subject: Subject) -> Finding:
     """Passages of the validation text, repeated, through the run and the one it is compared with."""
     windows, period = repeated(subject.corpus.valid, subject.run.recipe.length)

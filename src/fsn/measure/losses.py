@@ -59,9 +59,10 @@ def token_losses(
             "use a battery made from this split."
         )
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
-    if vocabulary is not None and int(windows.tokens.max()) >= vocabulary:
+    largest = int(windows.tokens.numpy(force=True).max())  # PyTorch has no maximum of uint16
+    if vocabulary is not None and largest >= vocabulary:
         raise UserError(
-            f"The text holds token {int(windows.tokens.max())}, but the model knows {vocabulary} symbols; "
+            f"The text holds token {largest}, but the model knows {vocabulary} symbols; "
             "measure it on the corpus it was trained on."
         )
     found = np.empty((len(chosen), windows.length - 1), np.float32)

@@ -66,6 +66,8 @@ def archive_run(
         raise UserError(f"{folder} has no finished epoch yet; archive it when it has one")
     target = results / (run.folder.resolve().name if name is None else name)
     _check_target(run, target)
+    weights |= (target / WEIGHTS).exists() and (run.folder / WEIGHTS).exists()  # an archive keeps what it had
+    resume_state |= (target / STATE).exists() and (run.folder / STATE).exists()
     for wanted, file in ((resume_state, STATE), (weights, WEIGHTS)):
         if wanted and not (run.folder / file).exists():
             raise UserError(f"{folder} has no {file}; archive it without asking for that")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from ..checks import check
 from ..io import check_writable, write_bytes_atomic, write_text_atomic, writing
 from ..measure import Finding, Subject, inspect_run
 from ..measure.finding import applicable, instruments
@@ -53,6 +54,9 @@ def inspect(
     require_matplotlib()
     seen = load_run(find_run(run))
     chosen = applicable(seen, parts)
+    check(
+        bool(chosen), f"{seen.name} has no data for {', '.join(parts)}; leave out --parts for all that it has"
+    )
     other = None if against is None else load_run(find_run(against))
     shipped = seen.folder.parent == SHIPPED  # nothing is written into the package
     folder = out or (Path(f"{seen.name}-inspection") if shipped else seen.folder / "inspection")

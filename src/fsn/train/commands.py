@@ -15,12 +15,13 @@ import tyro
 from .. import train as training
 from ..checks import check
 from ..data import Reading, Windows
+from ..io import check_writable
 from ..models.generate import check_drawing, draw
 from ..progress import print_table, say
 from ..text import printable
-from .evaluate import append_evaluation, check_batch_size
+from .evaluate import Evaluation, append_evaluation, check_batch_size, read_evaluations
 from .recipe import Precision, Recipe, parse_fields
-from .run import check_out, find_run, load_run
+from .run import check_out, find_run, identity, load_run
 from .sweep import COLUMNS, read_sweep, run_here, submit, table
 from .world import World, choose_device, choose_precision, numerics
 
@@ -133,14 +134,21 @@ def evaluate(
     check(windows is None or windows >= 1, f"--windows must be at least 1, not {windows}")
     whole = windows is None or append is None
     check(whole, "--append keeps losses of a whole split: leave out --windows")
+    check(which == "best" or append is None, "--append keeps losses of best weights: leave out --which last")
     trained = load_run(find_run(run))
     where = choose_device(device)
+    if append is not None:  # nothing is measured that could not be kept
+        read_evaluations(append)
+        check_writable(append.parent, "choose another --append")
     recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
     text = trained.load_corpus(corpus)
     stride = recipe.eval_stride if length is None else max(length // 2, 1)
     end = text.document_end(recipe.separate_documents)
-    length = length or recipe.length
+    length = recipe.length if length is None else length
     tokens = getattr(text, split)
+    check(
+        len(tokens) > 0, f"{text.name} has no {split} split (token files: {split}.bin); take another --split"
+    )
     if windows is not None:
         tokens = tokens[: (windows - 1) * stride + length]
     cut = Windows(tokens.to(where), length, stride, end)
@@ -159,18 +167,23 @@ def evaluate(
     per_byte = None if share is None else result.bits * share
     line = {"run": str(run), "which": which, "split": split, "length": length, "stride": stride}
     line |= {"precision": recipe.precision, **dataclasses.asdict(result), "bits_per_byte": per_byte}
-    if append is not None:
-        append_evaluation(append, trained.folder, World(device=where), line)
     if as_json:
         print(json.dumps(line))
-        return
-    print(f"{run}, {which} weights, {split} split, {recipe.precision}")
+    else:
+        tell_evaluation(f"{run}, {which} weights, {split} split, {recipe.precision}", result, share)
+    if append is not None:
+        append_evaluation(append, trained.folder, identity(trained.config), World(device=where), line)
+
+
+def tell_evaluation(title: str, result: Evaluation, share: float | None) -> None:
+    """An evaluation in words; ``share`` is the number of tokens per byte, None where it is not known."""
+    print(title)
     print(
         f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {result.windows:,} windows"
     )
     print(f"{result.bits_second_half:.4f} bits over the second half of each window")
     if share != 1.0:
-        print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
+        print("bits per byte are not known" if share is None else f"{result.bits * share:.4f} bits per byte")
 
 
 def generate(

@@ -153,18 +153,24 @@ def check_batch_size(batch_size: int | None) -> None:
     check(batch_size is None or batch_size >= 1, f"the batch size must be at least 1, not {batch_size}")
 
 
-def append_evaluation(path: Path, folder: Path, world: World, line: Mapping[str, Any]) -> None:
-    """Add an evaluation of a run to a JSONL file, with the hash of its best weights and where it was made.
+def append_evaluation(path: Path, folder: Path, run: str, world: World, line: Mapping[str, Any]) -> None:
+    """Add an evaluation of a run to a JSONL file, with the hash of its best weights and where it was made; ``run`` is
+    what tells it from another in a folder of the same name.
 
     A line about the same run, split and windows takes the place of an older one.
     """
     weights = hashes.sha256(hashes.read(folder, "best.safetensors"))
     made = {name: environment(world)[name] for name in ("device", "commit", "packages")}
     shown = [round(bits, 5) for bits in line["by_position"]]
-    new = {**line, "run": folder.resolve().name, "by_position": shown, "weights_sha256": weights, **made}
+    new = {**line, "run": folder.resolve().name, "by_position": shown, "weights_sha256": weights}
+    new |= {"run_sha256": run, **made}
     lines = read_evaluations(path)
     key = ("run", "which", "split", "length", "stride", "precision")
-    kept = [old for old in lines if any(old.get(name) != new[name] for name in key)]
+    kept = [
+        old
+        for old in lines
+        if any(old.get(name) != new[name] for name in key) or old.get("run_sha256", run) != run
+    ]
     with writing(path, "choose another --append"):
         write_text_atomic(path, "".join(json.dumps(one) + "\n" for one in (*kept, new)))
 

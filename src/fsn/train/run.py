@@ -39,7 +39,7 @@ from ..data import Alphabet, Corpus, Encoding, Reading
 from ..data.encoding import byte_symbols
 from ..data.registry import check_outside
 from ..errors import UserError
-from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers
+from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers, user_path
 from ..models import Config, LanguageModel, build_from_config, config_from_dict, config_to_dict
 from ..nn import CouplingKernel
 from ..progress import say
@@ -383,8 +383,12 @@ class Run:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The line of the epoch with the lowest validation loss."""
-        lines = [line for line in self.epochs if line.get("valid_bits") is not None]
+        """The line of kind ``epoch`` with the lowest validation loss; the weights that were kept are its.
+
+        An epoch has two such lines where the run ended within it and went on later.
+        """
+        lines = [line for line in self.metrics if line.get("kind") == "epoch"]
+        lines = [line for line in lines if line.get("valid_bits") is not None]
         return min(lines, key=lambda line: line["valid_bits"], default=None)
 
     @cached_property
@@ -498,7 +502,7 @@ SHIPPED = Path(__file__).parents[1] / "weights"
 
 def find_run(name: str | os.PathLike[str]) -> Path:
     """A run folder by its place or, where nothing lies there, by the name of one that comes with the package."""
-    path = Path(name)
+    path = user_path(name)
     ours = SHIPPED / path.name
     return ours if os.fspath(name) == path.name and not path.exists() and ours.is_dir() else path
 
@@ -545,6 +549,14 @@ def differences(before: dict[str, Any], asked: dict[str, Any]) -> dict[str, tupl
 def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     """Whether two configs differ in nothing but the seed (and in what does not touch epoch 1)."""
     return not differing_entries(a, b, LABELS | BOOKKEEPING | DURATION | {"recipe.seed"})
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """A hash of all that makes a run what it is, however long it went on."""
+    entries = {
+        name: value for name, value in flatten(config).items() if name not in LABELS | BOOKKEEPING | ENDING
+    }
+    return hashes.sha256(json.dumps(entries, sort_keys=True).encode())
 
 
 def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str, float]:

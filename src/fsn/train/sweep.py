@@ -27,7 +27,7 @@ import yaml
 from .. import data
 from ..checks import check
 from ..errors import UserError, needs, reason
-from ..io import is_plain_name, parse_yaml, read_file
+from ..io import is_plain_name, parse_yaml, read_file, user_path
 from ..models import config_from_dict, config_to_dict, preset_with
 from ..models.family import PAPER_VOCABULARY
 from .loop import StopRequest
@@ -143,7 +143,7 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     named = isinstance(parent, str | os.PathLike) and bool(os.fspath(parent))
     check(named, f"{path}: out must be the name of a folder, not {short(parent)}")
     defaults = _expect(plan.get("defaults") or {}, dict, f"{path}: defaults")
-    jobs = [_job({**defaults, **entry}, defaults, Path(parent), path) for entry in _entries(plan, path)]
+    jobs = [_job({**defaults, **entry}, defaults, user_path(parent), path) for entry in _entries(plan, path)]
     for name, times in Counter(job.name for job in jobs).items():
         check(times == 1, f"{path}: two runs are called {name!r}; give each its own name")
     check(bool(jobs), f"{path}: this sweep has no runs")
