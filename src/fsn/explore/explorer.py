@@ -185,7 +185,10 @@ def meaning(model: LanguageModel) -> Any:
     if not isinstance(tokenizer, Subwords):
         return tokenizer.record()
     # what `fsn export` wrote names the end of a text, and has a token for padding behind the model's
-    whole, own = json.loads(tokenizer.tokenizer.to_str()), set(range(model.config.vocab_size)) - {tokenizer.end}
+    whole, own = (
+        json.loads(tokenizer.tokenizer.to_str()),
+        set(range(model.config.vocab_size)) - {tokenizer.end},
+    )
     added = [one for one in whole["added_tokens"] if one["id"] in own]
     return tokenizer.end, added, *(whole[part] for part in ("model", "normalizer", "pre_tokenizer"))
 
