@@ -65,7 +65,7 @@ def test_gather_stays_on_the_device_and_replays_in_a_graph() -> None:
         gathered = there.gather(index)
     index.copy_(torch.tensor([0, 1500, 7]))
     graph.replay()
-    assert gathered.device.type == there.device.type == "cuda"
+    assert gathered.device.type == there.tokens.device.type == "cuda"
     assert torch.equal(gathered.cpu(), here.gather(torch.tensor([0, 1500, 7])))
 
 

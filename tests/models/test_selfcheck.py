@@ -63,6 +63,32 @@ def test_a_wrong_kernel_costs_one_line_and_the_reference_computes(
     assert "\n" not in line and "off by" in line
 
 
+@pytest.mark.parametrize("name", ["fsn-1m", "fsn-mf-1m", "kuramoto-1m", "fsn-8m"])
+def test_the_reference_passes_its_own_check(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding alone is far below the limit, whatever the initial values: else right kernels would fail by accident."""
+    monkeypatch.setattr(fused_stack, "loss", lambda model, *given: model.loss(*given[:2]))
+    monkeypatch.setattr(check, "in_words", lambda found, *_: found)
+    errors = selfcheck.disagreement(preset(name, 205), torch.device("cpu"), torch.bfloat16, 200)
+    assert errors["gradient"][1] < 0.5 * check.LIMIT[torch.bfloat16]
+    assert max(plain for _, plain in errors.values()) < check.LIMIT[torch.bfloat16]
+
+
+def test_a_check_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its model is drawn from a seed of its own: a process begins with a random one."""
+    drawn = []
+
+    def disagreement(*_: object) -> None:
+        drawn.append(torch.rand(3))
+
+    monkeypatch.setattr(check, "_verdicts", {})
+    for i in range(2):
+        torch.manual_seed(i)
+        before = torch.get_rng_state()
+        assert check.agrees(i, torch.device("cpu"), torch.float32, 8, disagreement)
+        assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(*drawn)
+
+
 def test_a_kernel_that_does_not_compile_is_one_line_too(interpreter: Interpreter) -> None:
     found = interpreter(CHECK, broken="swiglu:middle_kernel", raises=True)
     assert found["served"] == [False, False] and found["finite"] and len(found["lines"]) == 1

@@ -71,8 +71,12 @@ def scatter(model: LanguageModel) -> None:
     width = (2 * model.config.k**-0.5) ** 0.5 if isinstance(model.config, FSNConfig) else 1.0
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-        if name == "embedding.phases" or name == "readout.prototypes":
+        if name == "embedding.phases":
             parameter.copy_(width * noise)
+        elif (
+            name == "readout.prototypes"
+        ):  # wide: coherences near k would leave of the scale's gradient only rounding
+            parameter.copy_(2.0 * noise)
         elif "kernel" in name:
             parameter.add_(0.3 * noise)
         elif name == "gates.weight":

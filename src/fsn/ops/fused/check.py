@@ -98,9 +98,11 @@ def agrees(
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """A check leaves no trace: the random state and the precision of products are as they were."""
+    """A check is the same in every process, and leaves no trace: the random state and the precision of products are as
+    they were."""
     precision = torch.get_float32_matmul_precision()
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
+        torch.default_generator.manual_seed(0)  # the CPU's alone, where modules are made
         torch.set_float32_matmul_precision("highest")
         try:
             yield
@@ -139,13 +141,14 @@ def compare(exact: Tensors, mine: Tensors, plain: Tensors, value: str) -> Errors
 
     Scalars, and vectors of a number for each head, count in the whole alone: each is a sum with cancellation, whose own
     error is an accident. Errors are relative to the norm of what they are errors of, but a gradient's at least to 1e-3
-    of the whole gradient's.
+    of that of all that count by themselves.
     """
     names = [name for name in exact if name != value]
     groups = {name: [name] for name, x in exact.items() if name == value or x.dim() > 1 or x.numel() > HEADS}
+    counted = [name for name in names if name in groups]
+    floor = 1e-3 * _together(exact, counted).norm().item() if counted else 0.0
     if names:
         groups["gradient"] = names
-    floor = 1e-3 * _together(exact, names).norm().item() if names else 0.0
     found = {}
     for group, members in groups.items():
         true = _together(exact, members)
