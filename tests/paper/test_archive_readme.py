@@ -62,10 +62,8 @@ def test_archive_copies_what_is_worth_keeping(tmp_path: Path) -> None:
     )
     last = archive_run(run, tmp_path / "results", resume_state=True) / "last"
     assert {p.name for p in last.iterdir()} == {"CURRENT", "step-00000008"}
-    assert {p.name for p in archive_run(run, tmp_path / "results", weights=True).iterdir()} == {
-        *thin,
-        "best.safetensors",
-    }
+    kept = {*thin, "best.safetensors", "last"}  # an archive keeps what it had
+    assert {p.name for p in archive_run(run, tmp_path / "results", weights=True).iterdir()} == kept
     assert [p.name for p in (tmp_path / "results").iterdir()] == ["a"], "nothing half-made is left"
 
 
@@ -297,12 +295,19 @@ def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -
     evaluated(tmp_path, shorter, 1.7)
     rows = results_block(tmp_path).splitlines()[2:5]
     assert rows == [
-        "| fsn-1m | 0 | 30 | 2 | 1.6000 ± 0.0141 | 1.6050 ± 0.0038 |  | 2.6000 ± 0.0141 |",
-        "| transformer-kvshift-1m | 0 | 30 | 1 | 1.6533 |  |  |  |",
-        "| transformer-1m | 0 | 11 | 1 | 1.6900 |  | 1.6800 |  |",
+        "| fsn-1m | 30 | 2 | 1.6000 ± 0.0141 | 1.6050 ± 0.0038 |  | 2.6000 ± 0.0141 |",
+        "| transformer-kvshift-1m | 30 | 1 | 1.6533 |  |  |  |",
+        "| transformer-1m | 11 | 1 | 1.6900 |  | 1.6800 |  |",
     ]
     assert "nophase" not in results_block(tmp_path), "much shorter than the longest"
     assert "kuramoto" not in results_block(tmp_path), "not evaluated in float32"
+
+
+def test_a_run_archived_at_thirty_and_at_fifty_epochs_has_two_rows(tmp_path: Path) -> None:
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.7, 0.1, 30), valid_precision="fp32")
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.7, 0.1, 50), valid_precision="fp32", name="longer")
+    rows = [row.split(" | ")[:3] for row in results_block(tmp_path).splitlines()[2:4]]
+    assert rows == [["| transformer-1m", "50", "1"], ["| transformer-1m", "30", "1"]]
 
 
 def test_fill_replaces_only_what_is_between() -> None:
@@ -391,7 +396,7 @@ def test_commands(
     assert "results/kept" in capsys.readouterr().out
     assert json.loads((tmp_path / "results" / "kept" / "environment.json").read_text())["device"] == "a GPU"
     evaluated(tmp_path / "results", tmp_path / "results" / "kept", 1.7)
-    assert "| fsn-1m | 0 | 2 | 1 | 1.7000 |" in results_block(tmp_path / "results")
+    assert "| fsn-1m | 2 | 1 | 1.7000 |" in results_block(tmp_path / "results")
 
 
 def test_a_text_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:

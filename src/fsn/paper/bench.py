@@ -33,7 +33,7 @@ from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
-from ..measure.metrics import check_comparable, check_metrics, diverged_at, first_epochs
+from ..measure.metrics import check_comparable, check_metrics, diverged_at, first_epochs, median_epoch
 from ..measure.states import first_windows
 from ..measure.tables import Table
 from ..measure.training import best_epoch
@@ -262,12 +262,15 @@ class Bench:
 
     def reached(self, need: Need, seed: int) -> Run | None:
         """A run that has the epochs asked for, or that diverged on the way there, as it stood then."""
-        wanted = self.scale.epochs(need.epochs)
-        for run in self.matching(need, seed):
+        wanted, speed = self.scale.epochs(need.epochs), need.reads == "speed"
+        runs = self.matching(need, seed)
+        if speed:  # that which shared its device least
+            runs.sort(key=lambda run: np.nan_to_num(median_epoch(run), nan=np.inf))
+        for run in runs:
             if need.reads == "weights" and epochs_of(run) > wanted and best_epoch(run) > wanted:
                 continue
             if epochs_of(run) >= wanted or diverged_at(run) is not None:
-                return run if need.reads == "speed" else first_epochs(run, wanted)
+                return run if speed else first_epochs(run, wanted)
         return None
 
     def used(self, needs: Iterable[Need]) -> list[Run]:

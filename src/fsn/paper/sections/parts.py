@@ -239,7 +239,7 @@ def ramps(b: Bench) -> dict[tuple[str, str], SeedSummary]:
     for seed in SEEDS:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = build("fsn-nophase-1m", vocab_size=text.vocab_size)
+            model = build("fsn-nophase-1m", vocab_size=text.vocab_size).double()  # the same digits on any CPU
         with losses.evaluating(model), record(model, "phases", "layers.*") as points:
             model(tokens)
         last = len(model.layers) - 1  # type: ignore[arg-type]
