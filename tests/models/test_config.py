@@ -49,7 +49,11 @@ def test_committed_runs_still_load(path: Path) -> None:
     """A field that a run's file does not know has the value that changes nothing."""
     kept = yaml.safe_load(path.read_text())
     config = config_from_dict(kept["model"])
-    changed = {name: value for name, value in kept["model"].items() if name.startswith("dropout")}
+    changed = {
+        name: value
+        for name, value in kept["model"].items()
+        if name.startswith("dropout") or name == "alpha_start"
+    }
     changed |= {
         name: value for name, value in kept["model"].get("coupling", {}).items() if name == "noise_on"
     }

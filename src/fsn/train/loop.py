@@ -22,7 +22,7 @@ from .. import __version__, data
 from ..checks import check
 from ..data import Corpus, Reading, Windows, epoch_order
 from ..errors import UserError
-from ..io import user_path, writing
+from ..io import writing
 from ..models import (
     Config,
     body_parameters,
@@ -84,11 +84,10 @@ def train(
     check(resume in ("auto", "never", "must"), f"resume must be auto, never or must, not {resume!r}")
     check(budget_minutes is None or budget_minutes > 0, "the time budget must be positive")
     check_loggers(log)
-    out = user_path(out)
     if isinstance(model, str):
         preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
-    check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
-    source = None if begin_with is None else find_source(Path(begin_with), Path(out))
+    out = check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
+    source = None if begin_with is None else find_source(Path(begin_with), out)
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with contextlib.ExitStack() as inside:
         world = inside.enter_context(open_world(device))

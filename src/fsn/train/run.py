@@ -232,12 +232,14 @@ class RunFolder:
             self.hashes.write(f"kernel/epoch-{epoch:04d}.safetensors", pack(parts, {"format": "pt"}))
 
 
-def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> None:
-    """Stop if a run cannot be written to ``out``, or would become part of the corpus it is trained on."""
+def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> Path:
+    """The folder ``out`` names; stop if a run cannot be written there, or would become part of its corpus."""
     check(bool(os.fspath(out)), "--out is empty; give it the name of a folder")
-    check_writable(out, "choose another --out")
+    folder = user_path(out)
+    check_writable(folder, "choose another --out")
     if corpus is not None:
-        check_outside(Path(out), corpus, "an --out")
+        check_outside(folder, corpus, "an --out")
+    return folder
 
 
 # -- reading -----------------------------------------------------------------------------------------------
