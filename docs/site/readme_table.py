@@ -13,6 +13,7 @@ from fsn.io import write_text_atomic
 from fsn.measure.bootstrap import seed_summary
 from fsn.measure.metrics import valid_bits
 from fsn.measure.tables import Table
+from fsn.paper.archive import EVALUATIONS
 from fsn.paper.bench import Bench
 from fsn.paper.needs import epochs_of, validated_in
 from fsn.paper.rows import number
@@ -23,14 +24,13 @@ from fsn.train.evaluate import read_evaluations
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 NOTHING = "No evaluated runs yet."
-EVALUATIONS = "evaluations.jsonl"
 
 
 def results_block(results: Path) -> str:
     """What stands between the markers: a table of the runs in ``results`` whose best weights were evaluated in float32.
 
-    It is made from ``evaluations.jsonl`` (``fsn eval --append``), metrics and configs, so that it comes out the same
-    everywhere.
+    It is made from ``evaluations.jsonl`` (``fsn archive --evaluate``), metrics and configs, so that it comes out the
+    same everywhere.
     """
     evaluations = read_evaluations(results / EVALUATIONS)
     bench = Bench.open([results])

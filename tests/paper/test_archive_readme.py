@@ -22,9 +22,11 @@ from fsn.paper.bench import MEASURED, Bench
 from fsn.paper.rows import SHOWN, table_of
 from fsn.paper.sections import item_named
 from fsn.train import load_run, train
+from fsn.train.evaluate import read_evaluations
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
 from tests.paper.tiny import TINY, tiny_bench, train_all
+from tests.train.tiny import TINY_FLAGS, text
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "site" / "readme_table.py"))
@@ -403,3 +405,54 @@ def test_a_text_that_is_not_here_is_not_fetched(tmp_path: Path) -> None:
     bench = bench_of(tmp_path)
     with pytest.raises(UserError, match="--fetch gets it"):
         bench.corpus("text")
+
+
+def test_a_run_is_evaluated_under_the_name_of_its_archive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On both splits and in windows four times as long, as `fsn eval` does; a second time replaces the lines."""
+    (tmp_path / "text.txt").write_bytes(text())
+    run, results = tmp_path / "run", tmp_path / "results"
+    words = ["--corpus", str(tmp_path / "text.txt"), "--out", str(run), *TINY_FLAGS, "--device", "cpu"]
+    main(["train", "fsn-1m", *words, "--model", "k=8", "layers=1", "--max-steps", "2"])
+    for _ in range(2):
+        main(
+            [
+                "archive",
+                str(run),
+                "--name",
+                "kept",
+                "--results",
+                str(results),
+                "--evaluate",
+                "--device",
+                "cpu",
+            ]
+        )
+    lines = read_evaluations(results / EVALUATIONS)
+    length = load_run(run).recipe.length
+    assert [(line["run"], line["split"], line["length"]) for line in lines] == [
+        ("kept", "valid", length),
+        ("kept", "test", length),
+        ("kept", "valid", 4 * length),
+    ]
+    capsys.readouterr()
+    main(["eval", str(run), "--split", "test", "--as-json", "--device", "cpu"])
+    said = json.loads(capsys.readouterr().out)
+    assert said["bits"] == lines[1]["bits"] and said["run"] == str(run)
+    (results / EVALUATIONS).write_text("3\n")
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "archive",
+                str(run),
+                "--name",
+                "kept",
+                "--results",
+                str(results),
+                "--evaluate",
+                "--device",
+                "cpu",
+            ]
+        )
+    assert "no JSON objects" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.train import evaluate, train
 from fsn.train.evaluate import Stopped, append_evaluation, read_evaluations, second_half
-from fsn.train.run import identity
 from fsn.train.world import World, numerics
 from tests.train.tiny import MODELS, corpus, recipe
 
@@ -134,16 +133,12 @@ def test_evaluations_of_runs_collect_in_a_file(tmp_path: Path) -> None:
     line = {"which": "best", "split": "valid", "length": 32, "stride": 16, "precision": "fp32"}
     for bits, changes in ((3.0, {}), (2.0, {}), (4.0, {"split": "test"})):
         append_evaluation(
-            file,
-            run.folder,
-            identity(run.config),
-            world,
-            {**line, **changes, "bits": bits, "by_position": [bits / 3]},
+            file, "kept", run, world, {**line, **changes, "bits": bits, "by_position": [bits / 3]}
         )
     kept = read_evaluations(file)
     assert [(one["split"], one["bits"], one["run"]) for one in kept] == [
-        ("valid", 2.0, "run"),
-        ("test", 4.0, "run"),
+        ("valid", 2.0, "kept"),
+        ("test", 4.0, "kept"),
     ]
     assert (
         kept[0]["weights_sha256"]

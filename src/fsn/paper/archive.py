@@ -29,7 +29,9 @@ from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
 from ..train.checkpoint import Checkpoints, go_on_from, lines_of, read_state
+from ..train.evaluate import Split, append_evaluation, evaluate_run, read_evaluations
 from ..train.run import same_but_seed
+from ..train.world import World, choose_device
 from .bench import MEASURED, Bench, store_measurements, store_text
 from .needs import PAPER, Scale, epochs_of
 from .sections import MEASUREMENTS
@@ -37,6 +39,8 @@ from .sections import MEASUREMENTS
 WORDS = ("environment.json", "log.txt")
 FILES = ("config.yaml", "DONE", "tokenizer.json", *WORDS, FILE, MEASURED)
 WEIGHTS, KERNEL, STATE = "best.safetensors", "kernel", "last"
+EVALUATIONS = "evaluations.jsonl"
+"""Beside the archives: a line for each loss of a run on a whole split."""
 ELSEWHERE = "choose another --results"
 STEPS = 2000
 """Of the lines that say how a step went, one in so many steps is kept."""
@@ -199,3 +203,15 @@ def add_measurements(
         for name in written:
             hashes.add(target, name)
     return written
+
+
+def add_evaluations(target: Path, source: Path, device: str = "auto") -> Path:
+    """Put the losses of a run's best weights, under the name of its archive, into the file beside the archives."""
+    run, where, file = load_run(source), choose_device(device), target.parent / EVALUATIONS
+    read_evaluations(file)  # nothing is measured that could not be kept
+    asked: tuple[tuple[Split, int | None], ...]
+    asked = (("valid", None), ("test", None), ("valid", 4 * run.recipe.length))
+    for split, length in asked:
+        _, line = evaluate_run(run, where, split=split, length=length)
+        append_evaluation(file, target.name, run, World(device=where), line)
+    return file

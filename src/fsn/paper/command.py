@@ -109,13 +109,14 @@ def archive(
     weights: bool = False,
     resume_state: bool = False,
     measure: bool = False,
+    evaluate: bool = False,
     device: str = "auto",
 ) -> None:
     """Copy what is worth keeping of a run into results/, where `fsn reproduce` finds it: about a megabyte.
 
     For example:
-      fsn archive runs/fsn-seed0 --measure
-      fsn archive runs/fsn-seed0 --name fsn-1m-enwik8-seed0 --measure --weights
+      fsn archive runs/fsn-seed0 --measure --evaluate
+      fsn archive runs/fsn-seed0 --name fsn-1m-enwik8-seed0 --measure --evaluate --weights
 
     Args:
         run: The run folder.
@@ -125,9 +126,11 @@ def archive(
         resume_state: Keep the checkpoint too, so that the run can be taken further.
         measure: Measure what the page shows of the weights (losses by copy depth, states, attention) and keep it,
             so that it needs neither weights nor a GPU.
+        evaluate: Put its losses into results/evaluations.jsonl: on the validation and test split, and in windows four
+            times as long (seconds on a GPU, an hour and more on a CPU).
         device: Where that is measured: auto, cpu, cuda.
     """
-    from .archive import add_measurements, archive_run
+    from .archive import add_evaluations, add_measurements, archive_run
 
     target = archive_run(run, results, name, resume_state, weights)
     print(f"archived: {target}")
@@ -136,6 +139,8 @@ def archive(
         print(
             f"measured: {', '.join(written) or 'nothing, no table shows a run of this text and window length'}"
         )
+    if evaluate:
+        print(f"evaluated: {add_evaluations(target, run, device)}")
 
 
 # -- inside ------------------------------------------------------------------------------------------------

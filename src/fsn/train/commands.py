@@ -14,16 +14,16 @@ import tyro
 
 from .. import train as training
 from ..checks import check
-from ..data import Reading, Windows
+from ..data import Reading
 from ..io import check_writable
 from ..models.generate import check_drawing, draw
 from ..progress import print_table, say
 from ..text import printable
-from .evaluate import Evaluation, append_evaluation, check_batch_size, read_evaluations
+from .evaluate import Evaluation, Split, append_evaluation, check_batch_size, evaluate_run, read_evaluations
 from .recipe import Precision, Recipe, parse_fields
-from .run import check_out, find_run, identity, load_run
+from .run import check_out, find_run, load_run
 from .sweep import COLUMNS, read_sweep, run_here, submit, table
-from .world import World, choose_device, choose_precision, numerics
+from .world import World, choose_device
 
 Preset = Annotated[str, tyro.conf.arg(metavar="PRESET")]
 RunPath = Annotated[Path, tyro.conf.arg(metavar="RUN")]
@@ -99,7 +99,7 @@ def evaluate(
     /,
     *,
     which: Literal["best", "last"] = "best",
-    split: Literal["valid", "test"] = "valid",
+    split: Split = "valid",
     corpus: str | None = None,
     device: str = "auto",
     precision: Precision = "fp32",
@@ -140,50 +140,35 @@ def evaluate(
     if append is not None:  # nothing is measured that could not be kept
         read_evaluations(append)
         check_writable(append.parent, "choose another --append")
-    recipe = dataclasses.replace(trained.recipe, precision=choose_precision(precision, where))
-    text = trained.load_corpus(corpus)
-    stride = recipe.eval_stride if length is None else max(length // 2, 1)
-    end = text.document_end(recipe.separate_documents)
-    length = recipe.length if length is None else length
-    tokens = getattr(text, split)
-    check(
-        len(tokens) > 0, f"{text.name} has no {split} split (token files: {split}.bin); take another --split"
+    result, line = evaluate_run(
+        trained,
+        where,
+        which=which,
+        split=split,
+        corpus=corpus,
+        precision=precision,
+        batch_size=batch_size,
+        length=length,
+        windows=windows,
     )
-    if windows is not None:
-        tokens = tokens[: (windows - 1) * stride + length]
-    cut = Windows(tokens.to(where), length, stride, end)
-    with numerics(recipe, where):
-        result = training.evaluate(
-            trained.load_model(which, where),
-            cut,
-            batch_size=batch_size or recipe.eval_batch_size,
-            precision=recipe.precision,
-            world=World(device=where),
-            label=split,
-        )
-    share = text.tokens_per_byte(split)
-    if windows is not None and share != 1.0:
-        share = None  # it is that of the whole split
-    per_byte = None if share is None else result.bits * share
-    line = {"run": str(run), "which": which, "split": split, "length": length, "stride": stride}
-    line |= {"precision": recipe.precision, **dataclasses.asdict(result), "bits_per_byte": per_byte}
     if as_json:
-        print(json.dumps(line))
+        print(json.dumps({**line, "run": str(run)}))
     else:
-        tell_evaluation(f"{run}, {which} weights, {split} split, {recipe.precision}", result, share)
+        title = f"{run}, {which} weights, {split} split, {line['precision']}"
+        tell_evaluation(title, result, line["bits_per_byte"])
     if append is not None:
-        append_evaluation(append, trained.folder, identity(trained.config), World(device=where), line)
+        append_evaluation(append, trained.folder.resolve().name, trained, World(device=where), line)
 
 
-def tell_evaluation(title: str, result: Evaluation, share: float | None) -> None:
-    """An evaluation in words; ``share`` is the number of tokens per byte, None where it is not known."""
+def tell_evaluation(title: str, result: Evaluation, per_byte: float | None) -> None:
+    """An evaluation in words; ``per_byte``: None where it is not known how many bytes a symbol is."""
     print(title)
     print(
         f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {result.windows:,} windows"
     )
     print(f"{result.bits_second_half:.4f} bits over the second half of each window")
-    if share != 1.0:
-        print("bits per byte are not known" if share is None else f"{result.bits * share:.4f} bits per byte")
+    if per_byte != result.bits:
+        print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
 
 
 def generate(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,10 @@ from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
 from . import hashes
 from .recipe import Precision
-from .world import World, autocast, environment, products
+from .run import Run, identity
+from .world import World, autocast, choose_precision, environment, numerics, products
+
+Split = Literal["valid", "test"]
 
 
 class Stopped(Exception):
@@ -153,23 +157,62 @@ def check_batch_size(batch_size: int | None) -> None:
     check(batch_size is None or batch_size >= 1, f"the batch size must be at least 1, not {batch_size}")
 
 
-def append_evaluation(path: Path, folder: Path, run: str, world: World, line: Mapping[str, Any]) -> None:
-    """Add an evaluation of a run to a JSONL file, with the hash of its best weights and where it was made; ``run`` is
-    what tells it from another in a folder of the same name.
+def evaluate_run(
+    run: Run,
+    device: torch.device,
+    *,
+    which: Literal["best", "last"] = "best",
+    split: Split = "valid",
+    corpus: str | None = None,
+    precision: Precision = "fp32",
+    batch_size: int | None = None,
+    length: int | None = None,
+    windows: int | None = None,
+) -> tuple[Evaluation, dict[str, Any]]:
+    """The loss of a run on a split of its text, and the same as a line of JSON: see ``fsn eval``."""
+    recipe = dataclasses.replace(run.recipe, precision=choose_precision(precision, device))
+    text = run.load_corpus(corpus)
+    stride = recipe.eval_stride if length is None else max(length // 2, 1)
+    length = recipe.length if length is None else length
+    tokens = getattr(text, split)
+    check(
+        len(tokens) > 0, f"{text.name} has no {split} split (token files: {split}.bin); take another --split"
+    )
+    if windows is not None:
+        tokens = tokens[: (windows - 1) * stride + length]
+    cut = Windows(tokens.to(device), length, stride, text.document_end(recipe.separate_documents))
+    with numerics(recipe, device):
+        result = evaluate(
+            run.load_model(which, device),
+            cut,
+            batch_size=batch_size or recipe.eval_batch_size,
+            precision=recipe.precision,
+            world=World(device=device),
+            label=split,
+        )
+    share = text.tokens_per_byte(split)
+    if windows is not None and share != 1.0:
+        share = None  # it is that of the whole split
+    line = {"run": str(run.folder), "which": which, "split": split, "length": length, "stride": stride}
+    line |= {"precision": recipe.precision, **dataclasses.asdict(result)}
+    return result, line | {"bits_per_byte": None if share is None else result.bits * share}
+
+
+def append_evaluation(path: Path, name: str, run: Run, world: World, line: Mapping[str, Any]) -> None:
+    """Add an evaluation of a run to a JSONL file under a name, with the hash of its best weights and where it was made.
 
     A line about the same run, split and windows takes the place of an older one.
     """
-    weights = hashes.sha256(hashes.read(folder, "best.safetensors"))
+    weights = hashes.sha256(hashes.read(run.folder, "best.safetensors"))
     made = {name: environment(world)[name] for name in ("device", "commit", "packages")}
-    shown = [round(bits, 5) for bits in line["by_position"]]
-    new = {**line, "run": folder.resolve().name, "by_position": shown, "weights_sha256": weights}
-    new |= {"run_sha256": run, **made}
+    shown, itself = [round(bits, 5) for bits in line["by_position"]], identity(run.config)
+    new = {**line, "run": name, "by_position": shown, "weights_sha256": weights, "run_sha256": itself, **made}
     lines = read_evaluations(path)
     key = ("run", "which", "split", "length", "stride", "precision")
     kept = [
         old
         for old in lines
-        if any(old.get(name) != new[name] for name in key) or old.get("run_sha256", run) != run
+        if any(old.get(name) != new[name] for name in key) or old.get("run_sha256", itself) != itself
     ]
     with writing(path, "choose another --append"):
         write_text_atomic(path, "".join(json.dumps(one) + "\n" for one in (*kept, new)))
