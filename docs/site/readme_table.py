@@ -11,11 +11,11 @@ from typing import Any
 
 from fsn.io import write_text_atomic
 from fsn.measure.bootstrap import seed_summary
-from fsn.measure.metrics import valid_bits
+from fsn.measure.metrics import valid_bits, validated_in
 from fsn.measure.tables import Table
 from fsn.paper.archive import EVALUATIONS
 from fsn.paper.bench import Bench
-from fsn.paper.needs import epochs_of, validated_in
+from fsn.paper.needs import epochs_of
 from fsn.paper.rows import number
 from fsn.paper.sections.beyond import SEEDS, papers_values
 from fsn.train import Run

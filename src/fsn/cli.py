@@ -27,6 +27,7 @@ COMMANDS = {
     "eval": ("train.commands", "evaluate", "validation or test loss of a run"),
     "generate": ("train.commands", "generate", "let a trained model continue a text"),
     "inspect": ("report.inspection", "inspect", "look inside a run: coupling, copies, fields, states"),
+    "compare": ("report.comparison", "compare", "models over seeds, and their differences"),
     "explore": ("explore.command", "explore", "a page: type, and watch two models read it"),
     "sweep": ("train.commands", "sweep", "carry out a list of runs"),
     "reproduce": ("paper.command", "reproduce", "the paper's tables, figures and claims beside ours"),

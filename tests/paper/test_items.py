@@ -342,3 +342,18 @@ def test_seeds_that_all_diverge_in_the_first_epoch_have_no_loss_there(tmp_path: 
     for title in ("lowest seed", "middle seed", "highest seed", "highest minus lowest"):
         found = row(result, f"epoch 1, {title}", "Code, first epoch")
         assert found.seeds == "3/3" and found.ours is not None and math.isnan(found.ours), title
+
+
+def test_recipes_stand_beside_the_transformer_by_seed(tmp_path: Path) -> None:
+    for seed, bits in ((0, 1.70), (1, 1.72)):
+        write_run(tmp_path, needs.TRANSFORMER, [1.8, bits], seed=seed)
+        write_run(tmp_path, needs.FSN, [1.7, bits - 0.05 - 0.01 * seed], seed=seed, recipe={"lr": 0.004})
+    write_run(tmp_path, needs.FSN, [1.7, None], recipe={"lr": 0.1}, name="hot")
+    result = item_named("recipes").compute(bench_of(tmp_path))
+    rows = {row.quantity: row for row in result.rows if row.group == "epoch 2"}
+    assert rows["fsn-1m, lr 0.004"].seeds == "2"
+    half = 12.706 * 0.005  # Student's t for two pairs, times the standard error of −0.05 and −0.06
+    assert rows["fsn-1m, lr 0.004"].remark == f"−0.0550 ± {half:.4f} over 2 pairs"
+    assert rows["fsn-1m, lr 0.1"].ours == math.inf and "not finite: seed 0" in rows["fsn-1m, lr 0.1"].remark
+    (missing,) = (row for row in result.rows if row.group == "epoch 30")
+    assert missing.state == "missing" and [picture.name for picture in result.pictures] == ["recipes-early"]

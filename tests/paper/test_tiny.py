@@ -32,6 +32,8 @@ FIGURES = (
     "dropout-kuramoto",
     "lesions",
     "looks",
+    "recipes-early",
+    "recipes",
     "wall-clock",
     "synchronization",
 )
@@ -49,7 +51,7 @@ def test_no_row_is_missing(tiny: Path) -> None:
         for row in rows:
             assert row["state"] in ("measured", "computed"), (item.name, row)
             assert row["ours"], (item.name, row)
-            if row["state"] == "measured" and not item.name.endswith("so-far"):
+            if row["state"] == "measured" and item.name != "recipes" and not item.name.endswith("so-far"):
                 assert re.fullmatch(r"(\d+)/\1( × (\d)/\3| runs)?", row["seeds"]), (item.name, row)
 
 

@@ -120,6 +120,12 @@ def valid_bits(run: Run) -> list[float]:
     return epoch_values(finished_epochs(run), "valid_bits")
 
 
+def validated_in(run: Run) -> str:
+    """The precision of a run's validation: float32 since it is written down, before that the training's."""
+    logged = {row.get("valid_precision") for row in finished_epochs(run)}
+    return "fp32" if logged == {"fp32"} else str(run.config["recipe"].get("precision"))
+
+
 def require_epochs(runs: Sequence[Run], epochs: int) -> None:
     """Stop if a run has fewer finished epochs than a measurement needs."""
     for run in runs:

@@ -48,13 +48,18 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 ALIASES = {"base layer": "kuramoto", "no phases": "fsn-nophase", "fsn, no phases": "fsn-nophase"}
 
 
+def family_of(name: str) -> str:
+    """The model family that a name begins with: ``FSN (epoch 29)`` and ``fsn-1m, lr 0.004`` are of ``fsn``."""
+    name = name.lower().partition(" (")[0]
+    return ALIASES.get(name) or re.sub(r"-\d+m$", "", name.partition(",")[0])
+
+
 def colours(names: list[str]) -> dict[str, str]:
-    """A different colour for every name: families keep their own, ``FSN (epoch 29)`` too, others take what is left of
-    the cycle."""
+    """A different colour for every name: the first of a family has the family's, others take what is left of the
+    cycle."""
     chosen: dict[str, str] = {}
     for name in names:
-        key = name.lower().partition(" (")[0]
-        key = ALIASES.get(key, key)
+        key = family_of(name)
         if key in COLOURS and COLOURS[key] not in chosen.values():
             chosen[name] = COLOURS[key]
     for name in names:

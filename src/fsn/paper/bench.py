@@ -33,16 +33,24 @@ from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
 from ..measure.losses import weights_hash
-from ..measure.metrics import check_comparable, check_metrics, diverged_at, first_epochs, median_epoch
+from ..measure.metrics import (
+    check_comparable,
+    check_metrics,
+    diverged_at,
+    first_epochs,
+    median_epoch,
+    validated_in,
+)
 from ..measure.states import first_windows
 from ..measure.tables import Table
 from ..measure.training import best_epoch
 from ..models import LanguageModel
 from ..report.html import plain
 from ..train import Run, load_run
+from ..train.run import folders_below
 from ..train.sweep import Job
 from ..train.world import choose_device
-from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of, validated_in
+from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,17 +121,6 @@ def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
 
 
 # -- the bench --------------------------------------------------------------------------------------------
-
-
-def folders_below(root: Path) -> list[Path]:
-    """Every folder with a config.yaml at or below ``root``; what lies inside a run folder is its own."""
-    found: list[Path] = []
-    for here, folders, files in os.walk(root):
-        if "config.yaml" in files:
-            found.append(Path(here))
-            folders.clear()
-        folders.sort()
-    return found
 
 
 class NotRun(UserError):

@@ -209,12 +209,6 @@ def setting_of(run: Run) -> str:
     return f"{run.environment.get('device') or 'unknown device'}, {recipe.get('precision')}, {engine}"
 
 
-def validated_in(run: Run) -> str:
-    """The precision of a run's validation: float32 since it is written down, before that the training's."""
-    logged = {row.get("valid_precision") for row in finished_epochs(run)}
-    return "fp32" if logged == {"fp32"} else str(run.config["recipe"].get("precision"))
-
-
 def commits_of(runs: Iterable[Run]) -> str:
     """Which commits the runs of our own kernels are of, in words, where these are several."""
     ours = [run for run in runs if run.config["model"].get("kind") != "transformer"]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..io import write_text_atomic
+from ..measure.metrics import validated_in
 from ..measure.style import save_figure
 from ..measure.tables import Table
 from ..progress import track
 from ..train import Run
 from .bench import Bench
-from .needs import validated_in
 from .rows import (
     ABOUT_SPEED,
     COMPUTED,

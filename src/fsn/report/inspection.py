@@ -12,7 +12,7 @@ from ..measure import Finding, Subject, inspect_run
 from ..measure.finding import applicable, instruments
 from ..measure.style import figure_bytes, require_matplotlib
 from ..train.commands import RunPath
-from ..train.run import SHIPPED, Run, find_run, load_run
+from ..train.run import SHIPPED, find_run, load_run
 from ..train.world import choose_device
 from .html import data_table, escape, figure, page
 
@@ -73,15 +73,20 @@ def inspect(
     if left:
         print(f"\nleft out, because {seen.name} has no data for them: {', '.join(left)}")
     with writing(folder, "choose another --out"):
-        written = write_findings(seen, found, folder)
+        text_name, model = seen.config["corpus"]["name"], seen.config["model"]
+        lede = f"{model.get('kind', 'model')} of {model.get('layers', '?')} layers on {text_name}, step {seen.step:,}."
+        written = write_findings("Inspection", seen.name, lede, found, folder)
     print(f"\nwritten: {written[0]}, with {len(written) - 1} tables and figures beside it")
 
 
 inspect.__doc__ = (inspect.__doc__ or "").replace("{instruments}", ", ".join(instruments()))
 
 
-def write_findings(run: Run, findings: Mapping[str, Finding], folder: Path) -> list[Path]:
-    """Tables as CSV, figures as SVG, and ``inspection.html`` with all of them; returns what was written."""
+def write_findings(
+    kind: str, title: str, lede: str, findings: Mapping[str, Finding], folder: Path
+) -> list[Path]:
+    """Tables as CSV, figures as SVG, and one page with all of them, named by its kind (``inspection.html``); returns
+    what was written, the page first."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     sections = []
@@ -106,13 +111,12 @@ def write_findings(run: Run, findings: Mapping[str, Finding], folder: Path) -> l
         f'<li><a href="#{escape(part)}">{escape(finding.title)}</a></li>'
         for part, finding in findings.items()
     )
-    text, model = run.config["corpus"]["name"], run.config["model"]
-    lede = f"{model.get('kind', 'model')} of {model.get('layers', '?')} layers on {text}, step {run.step:,}."
     head = (
-        f'<header class="top"><p class="eyebrow">Inspection</p><h1>{escape(run.name)}</h1>'
-        f'<p class="lede">{escape(lede)}</p><nav><ol class="contents">{contents}</ol></nav></header>'
+        f'<header class="top"><p class="eyebrow">{escape(kind)}</p><h1>{escape(title)}</h1>'
+        f'<p class="lede">{escape(lede)}</p>'
+        + (f'<nav><ol class="contents">{contents}</ol></nav></header>' if len(findings) > 1 else "</header>")
     )
     html = "\n".join([head, "<main>", *sections, "</main>"])
-    file, about = folder / "inspection.html", f"What the instruments found on {run.name}."
-    write_text_atomic(file, page(f"{run.name}: inspection", html, description=about))
+    file, about = folder / f"{kind.lower()}.html", f"{kind}: {title}."
+    write_text_atomic(file, page(f"{title}: {kind.lower()}", html, description=about))
     return [file, *written]

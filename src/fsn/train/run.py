@@ -502,6 +502,17 @@ SHIPPED = Path(__file__).parents[1] / "weights"
 """Run folders that come with the package, by their names."""
 
 
+def folders_below(root: Path) -> list[Path]:
+    """Every folder with a config.yaml at or below ``root``; what lies inside a run folder is its own."""
+    found: list[Path] = []
+    for here, folders, files in os.walk(root):
+        if "config.yaml" in files:
+            found.append(Path(here))
+            folders.clear()
+        folders.sort()
+    return found
+
+
 def find_run(name: str | os.PathLike[str]) -> Path:
     """A run folder by its place or, where nothing lies there, by the name of one that comes with the package."""
     path = user_path(name)

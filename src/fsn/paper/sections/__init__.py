@@ -18,6 +18,7 @@ ITEMS: tuple[Item, ...] = (
     copy_depth.distance,
     copy_depth.early_transfer,
     beyond.dropout,
+    beyond.recipes,
     coupling.coupling_functions,
     beyond.which_field_copies,
     beyond.where_it_looks,

@@ -15,6 +15,7 @@ from ...measure.coupling import FIELDS
 from ...measure.looks import Looks
 from ...measure.losses import FILE
 from ...measure.metrics import diverged_at
+from ...measure.seeds import compare
 from ...measure.tables import Table, stacked
 from ...measure.training import loss_at
 from ...train import Run
@@ -36,7 +37,7 @@ from ..needs import (
     Need,
     epochs_of,
 )
-from ..rows import MISSING, Cited, Measurement, Result, Row, cite, item
+from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, item, joined, signed
 from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -130,6 +131,35 @@ def so_far(b: Bench, out: Result) -> None:
         remark = "no run has finished an epoch"
         out.rows.append(Row("any run of the paper", None, None, state=MISSING, remark=remark))
     out.notes.append("The paper's value stands only where model, text and epoch are the same.")
+
+
+# -- every recipe, paired by seed --------------------------------------------------------------------------
+
+
+@item("recipes", "Every model and recipe beside the transformer", "beyond the paper")
+def recipes(b: Bench, out: Result) -> None:
+    """Every run on the text, whatever its recipe; the remark is its loss minus that of the transformer with the same
+    seed in the paper's recipe. Single runs less than 0.015 bits apart are not told apart."""
+    length, reference = b.scale.length(256), b.find(Need("transformer"), 0)
+    runs = [r for r in b.found if b.scale.role_of(r.config["corpus"]) == "text" and r.recipe.length == length]
+    for epoch, name in ((b.epoch(2), "recipes-early"), (b.epoch(30), "recipes")):
+        heading, there = f"epoch {epoch}", [run for run in runs if epochs_of(run) >= epoch]
+        if reference is None or epochs_of(reference) < epoch or len(there) < 2:
+            remark = f"needs a transformer and another run with {epoch} epochs"
+            out.rows.append(
+                Row("difference by seed", None, None, state=MISSING, remark=remark, group=heading)
+            )
+            continue
+        found = compare(there, reference, epoch)
+        for row in found.tables["comparison"].rows:
+            spread, count = (row["spread"] if row["spread"] > 0 else None), len(row["seeds"].split(","))
+            lost, remark = row["left_out"], "" if row["difference"] is None else signed(row["difference"])
+            remark += f" ± {row['half']:.4f} over {row['pairs']} pairs" if (row["pairs"] or 0) > 1 else ""
+            remark = joined(remark, f"not finite: seed {lost}" if lost else "")
+            bits = math.inf if math.isnan(row["bits"]) else row["bits"]
+            out.rows.append(Row(row["model"], None, bits, spread, str(count), remark=remark, group=heading))
+        caption = f"Bits minus the transformer's with the same seed, epoch {epoch}. Band: 0.015 bits."
+        out.pictures.append(Picture(name, caption, found.figures["differences"]))
 
 
 # -- beyond the paper: at matched epochs -------------------------------------------------------------------
