@@ -13,9 +13,10 @@ from scipy import stats
 from fsn.cli import main
 from fsn.measure.seeds import CLOSE, Paired, compare, paired
 from fsn.paper.needs import Need
-from fsn.train import load_run
+from fsn.train import load_run, train
 from tests.paper.made_up import write_run
 from tests.test_cli import fails
+from tests.train.tiny import MODELS, corpus, recipe
 
 FSN, TRANSFORMER = Need("fsn"), Need("transformer")
 
@@ -57,7 +58,7 @@ def test_a_model_is_what_differs_in_nothing_but_the_seed(tmp_path: Path) -> None
     found = rows([*more, *own, *quick, *begun], reference)
     assert set(found) == {"transformer-1m", "fsn-1m", "fsn-1m, lr 0.004", "fsn-1m, begun with a 0123456"}
     fsn = found["fsn-1m"]
-    assert fsn["seeds"] == "0, 1, 2" and fsn["pairs"] == 2 and fsn["epochs"] == 2
+    assert fsn["seeds"] == "0, 1, 2" and fsn["pairs"] == 2 and fsn["trained"] == "2 epochs"
     assert fsn["bits"] == pytest.approx(np.mean([1.65, 1.66, 1.0]))
     assert fsn["difference"] == pytest.approx(np.mean([1.65 - 1.7, 1.66 - 1.72]))
     assert found["transformer-1m"]["difference"] is None
@@ -88,6 +89,17 @@ def test_of_two_runs_of_one_seed_the_further_counts(tmp_path: Path) -> None:
     (long,) = seeds(tmp_path, TRANSFORMER, {0: [1.8, 1.7]}, name="long")
     for reference, other in ((short, long), (long, short)):
         assert rows([other], reference)["transformer-1m"]["bits"] == 1.7
+
+
+def test_runs_that_ended_within_their_first_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, seed in (("a", 0), ("b", 1)):
+        out = tmp_path / "runs" / name
+        train("fsn-1m", corpus(), out, recipe(max_steps=2, seed=seed), overrides=MODELS["fsn-1m"], quiet=True)
+    main(["compare", str(tmp_path / "runs"), "--out", str(tmp_path / "page")])
+    best = [load_run(tmp_path / "runs" / name).best for name in "ab"]
+    said, mean = capsys.readouterr().out, np.mean([line["valid_bits"] for line in best if line])
+    assert f"{mean:.4f} ± " in said and "2 steps" in said and "0, 1" in said
+    assert not (tmp_path / "page" / "losses.svg").exists()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,11 +96,17 @@ def _usual(preset: str | None, config: Config) -> tuple[str, dict[str, Any]]:
 
 
 def loss_of(run: Run, epoch: int | None = None) -> float:
-    """The loss at an epoch, or the lowest of all; ``nan`` where there is none, or it was not finite."""
+    """The loss at an epoch, or that of its best weights; ``nan`` where there is none, or it was not finite."""
+    if epoch is None:
+        return math.nan if run.best is None else float(run.best["valid_bits"])
     losses = valid_bits(run)
-    if epoch is not None:
-        return losses[epoch - 1] if epoch <= len(losses) else math.nan
-    return min((loss for loss in losses if math.isfinite(loss)), default=math.nan)
+    return losses[epoch - 1] if epoch <= len(losses) else math.nan
+
+
+def trained(run: Run) -> str:
+    """``30 epochs``, or ``500 steps`` of a run that ended within its first."""
+    epochs = len(finished_epochs(run))
+    return f"{run.step:,} steps" if not epochs else f"{epochs} epoch{'s' if epochs > 1 else ''}"
 
 
 def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Finding:
@@ -108,7 +114,7 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
     check_comparable([reference, *runs])
     usual = Recipe(precision=statistics.mode(run.recipe.precision for run in [reference, *runs]))
     models: dict[tuple[str, ...], dict[int, Run]] = {}
-    for run in sorted([reference, *runs], key=lambda run: len(finished_epochs(run))):
+    for run in sorted([reference, *runs], key=lambda run: run.step):
         models.setdefault(parts_of(run, usual), {})[run.recipe.seed] = run  # of two the one that went further
     shared = set.intersection(*(set(parts[1:]) for parts in models)) if len(models) > 1 else set()
     names = {parts: ", ".join(part for part in parts if part not in shared) for parts in models}
@@ -134,11 +140,13 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
     curves = {
         name: [Curve(run.name, np.array([]), np.array(valid_bits(run)[:epoch])) for run in seeds.values()]
         for name, seeds in by_name.items()
-        if finite[name]
+        if finite[name] and all(valid_bits(run) for run in seeds.values())
     }
     first = [base, *(row["model"] for row in rows if row["model"] != base)][: len(CYCLE)]
     drawn = {name: curves[name] for name in first if name in curves}
-    figures: dict[str, Callable[[], Figure]] = {"losses": lambda: draw_loss_curves(drawn)}
+    figures: dict[str, Callable[[], Figure]] = {}
+    if drawn:
+        figures["losses"] = lambda: draw_loss_curves(drawn)
     if any(pair.differences for pair in against.values()):
         figures["differences"] = lambda: draw_differences(against, base)
     return Finding(f"Against {base}", told, {"comparison": Table.of(COLUMNS, rows)}, figures)
@@ -147,7 +155,7 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
 COLUMNS: dict[str, str | tuple[str, str]] = {
     "model": "Its preset, and what sets it apart from the others.",
     "seeds": "Its seeds.",
-    "epochs": "Epochs of the shortest of these runs.",
+    "trained": "Epochs, or steps, of the shortest of these runs.",
     "bits": ("Validation loss in bits per symbol, mean of the seeds.", ".4f"),
     "spread": ("Sample standard deviation over the seeds.", ".4f"),
     "difference": ("Its loss minus that of the reference with the same seed, mean of the pairs.", "+.4f"),
@@ -166,7 +174,7 @@ def _row(
     return {
         "model": name,
         "seeds": ", ".join(map(str, bits)),
-        "epochs": min(len(finished_epochs(run)) for run in seeds.values()),
+        "trained": trained(min(seeds.values(), key=lambda run: run.step)),
         "bits": summary.mean if summary else math.nan,
         "spread": summary.std if summary else math.nan,
         "difference": pair.mean if pair else None,

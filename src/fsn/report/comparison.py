@@ -9,7 +9,7 @@ import tyro
 
 from ..checks import check
 from ..io import check_writable, writing
-from ..measure.metrics import check_metrics, finished_epochs
+from ..measure.metrics import check_metrics
 from ..measure.seeds import compare as compare_runs
 from ..measure.style import require_matplotlib
 from ..progress import print_table
@@ -46,7 +46,7 @@ def compare(
     found = [load_run(folder) for place in runs for folder in folders_below(find_run(place)) or [place]]
     check(bool(found), "name at least one run folder, or a folder that holds some")
     reference = found[0] if against is None else load_run(find_run(against))
-    begun = [run for run in found if finished_epochs(run)]
+    begun = [run for run in found if run.validations]
     for run in [reference, *begun]:
         check_metrics(run)
     if out is not None:
@@ -63,11 +63,11 @@ def compare(
             for value, about in (("bits", "spread"), ("difference", "half"))
         )
         sure = " (not told apart)" if row["apart"] is False else ""
-        lines.append((mean, difference + sure, cells["seeds"], cells["epochs"], cells["model"]))
-    print_table(("bits", "difference", "seeds", "epochs", "model"), lines)
+        lines.append((mean, difference + sure, cells["seeds"], cells["trained"], cells["model"]))
+    print_table(("bits", "difference", "seeds", "trained", "model"), lines)
     if len(begun) < len(found):
         print(
-            f"\nleft out, because they have no finished epoch: {', '.join(r.name for r in found if r not in begun)}"
+            f"\nleft out, because they have no validation yet: {', '.join(r.name for r in found if r not in begun)}"
         )
     if out is not None:
         lede = f"{len(begun)} runs on {reference.config['corpus']['name']}, windows of {reference.recipe.length}."
