@@ -14,9 +14,23 @@ import torch
 from fsn.measure import Table
 from fsn.paper import needs
 from fsn.paper.bench import Bench, Text, store_text
-from fsn.paper.rows import COMPUTED, MEASURED, MISSING, PARTIAL, Result, Row, data_table, macro
+from fsn.paper.rows import (
+    COMPUTED,
+    FAILS,
+    FAILS_SO_FAR,
+    HOLDS,
+    HOLDS_SO_FAR,
+    MEASURED,
+    MISSING,
+    NOT_RUN,
+    PARTIAL,
+    Result,
+    Row,
+    data_table,
+    macro,
+)
 from fsn.paper.sections import ITEMS, beyond, item_named
-from fsn.paper.writing import end_markdown, item_markdown, make_report, summary, write_item, write_report
+from fsn.paper.writing import counts, end_markdown, item_markdown, make_report, write_item, write_report
 from tests.paper.made_up import bench_of, falling, write_run
 from tests.paper.world import BATTERY, SMALL
 
@@ -296,11 +310,14 @@ def test_counts_on_top_tell_measured_from_computed_and_partly_seeded(tmp_path: P
     write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30))
     report = make_report(bench_of(tmp_path))
     rows = Counter(row.state for _, result in report.results for row in result.rows)
-    claims = Counter(verdict.state for _, verdict in report.judged)
+    claims = Counter((verdict.state, bool(claim.needs)) for claim, verdict in report.judged)
     assert rows[PARTIAL] > 0 and rows[COMPUTED] > 20 and rows[MISSING] > 100
-    said = summary(report)
-    for number in (rows[MEASURED], rows[PARTIAL], rows[COMPUTED], rows[MISSING], *claims.values()):
-        assert str(number) in said
+    shown = [list(row.values()) for row in counts(report).rows]
+    assert [line[1] for line in shown] == [rows[COMPUTED], rows[MEASURED], rows[PARTIAL], rows[MISSING]]
+    assert sum(sum(line[2:]) for line in shown) == len(report.judged) == claims.total()
+    assert shown[0][2:4] == [claims[HOLDS, False], claims[FAILS, False]] and shown[0][2] > 0
+    assert shown[2][2:4] == [claims[HOLDS_SO_FAR, True], claims[FAILS_SO_FAR, True]]
+    assert shown[3][4] == sum(claims[NOT_RUN, needs] for needs in (True, False)) > 50
     missing = [line for line in end_markdown(report).splitlines() if line.startswith("- ")]
     assert any("fsn-1m on enwik8, seeds 1, 2, 50 epochs" in words for words in missing)
     assert len(missing) == len(set(missing)), "each run once"

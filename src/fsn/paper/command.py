@@ -65,7 +65,7 @@ def reproduce(
     """
     from .bench import Bench, sweep_text
     from .sections import needs_of
-    from .writing import make_report, summary, write_report
+    from .writing import counts, make_report, write_report
 
     if item is not None and everything:
         raise UserError("give an item or --all, not both")
@@ -94,7 +94,8 @@ def reproduce(
         report = make_report(bench)
         with writing(folder, ELSEWHERE):
             written = write_report(report, folder)
-        print(summary(report))
+        table = counts(report)
+        print_table(table.columns, [[table.cell(row, name) for name in table.columns] for row in table.rows])
         print("written: " + ", ".join(map(str, written)))
     elif item is not None:
         show_item(bench, item, None if folder is None else folder / "reproduction", runs)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..io import write_text_atomic
 from ..measure.metrics import validated_in
@@ -58,11 +59,9 @@ def make_report(bench: Bench) -> Report:
     return Report(bench, results, [(claim, judge(claim, bench)) for claim in CLAIMS])
 
 
-def rounded_notes(bench: Bench) -> list[str]:
-    """Which losses were measured with rounded coherences."""
-    runs = [run.name for run in bench.found if validated_in(run) == "bf16"]
-    said = "were validated in bfloat16, which adds 0.002 to 0.005 bits to oscillator models, nothing to transformers"
-    return [f"The loss curves of {', '.join(runs)} {said}; all others in float32."] if runs else []
+def rounded(bench: Bench) -> list[str]:
+    """The runs whose losses were measured with rounded coherences."""
+    return [run.name for run in bench.found if validated_in(run) == "bf16"]
 
 
 PAGE = "reproduction.html"
@@ -162,31 +161,43 @@ WRITTEN = (
 )
 
 
-def summary(report: Report) -> str:
-    """The state of the whole in a few sentences."""
+def counts(report: Report) -> Table:
+    """The state of the whole: rows and claims by what they rest on."""
     rows = Counter(row.state for _, result in report.results for row in result.rows)
-    claims = Counter(verdict.state for _, verdict in report.judged)
-    computed = sum(not claim.needs and verdict.state in (HOLDS, FAILS) for claim, verdict in report.judged)
-    return (
-        f"{rows[MEASURED]} rows are measured on every run they ask for, {rows[PARTIAL]} on fewer seeds, "
-        f"{rows[COMPUTED]} are computed without a run, {rows[MISSING]} wait for runs. Of {len(report.judged)} claims "
-        f"{claims[HOLDS]} hold and {claims[FAILS]} fail ({computed} of these need no run); on fewer runs than the "
-        f"paper's {claims[HOLDS_SO_FAR]} hold so far and {claims[FAILS_SO_FAR]} fail so far; {claims[NO_CASE]} concern "
-        f"an event that none of our runs had, and {claims[NOT_RUN]} wait for runs."
-    )
+    claims = Counter((verdict.state, bool(claim.needs)) for claim, verdict in report.judged)
+
+    def line(name: str, state: str, *verdicts: tuple[str, bool]) -> tuple[Any, ...]:
+        return name, rows[state], *(claims[verdict] for verdict in verdicts)
+
+    lines = [
+        line("computed, without a run", COMPUTED, (HOLDS, False), (FAILS, False), (NO_CASE, False)),
+        line("on every run asked for", MEASURED, (HOLDS, True), (FAILS, True), (NO_CASE, True)),
+        line("so far, on fewer seeds", PARTIAL, (HOLDS_SO_FAR, True), (FAILS_SO_FAR, True)),
+        line("waiting for runs", MISSING),
+    ]
+    lines[2] += (0,)
+    lines[3] += (0, 0, claims[NOT_RUN, True] + claims[NOT_RUN, False])
+    return table_of(("", "rows", "claims that hold", "that fail", "open, or no such event"), lines)
 
 
 def top_markdown(report: Report, written: str = "") -> str:
     """What the page is, and the state of the whole; ``written`` says how it came about."""
+    notes = list(report.bench.notes)
+    if runs := rounded(report.bench):
+        notes.append(
+            f"{len(runs)} of {len(report.bench.found)} loss curves were validated in bfloat16, which adds 0.002 to "
+            "0.005 bits to oscillator models and nothing to transformers; all others in float32. The end names them."
+        )
     lines = [
         "# Reproduction",
         "",
         f"Every table and figure of {values()['source']}, with the paper's value, ours, the difference and the number "
         f"of seeds in the same row (found/asked). {written}".rstrip(),
         "",
-        summary(report) + " What has no run is left out, never filled in: see the list of missing runs.",
+        counts(report).to_markdown(),
+        "What has no run is left out, never filled in: the end lists the missing runs.",
         "",
-        *(f"- {note}" for note in report.bench.notes + rounded_notes(report.bench)),
+        *(f"- {note}" for note in notes),
         "",
     ]
     return "\n".join(lines)
@@ -200,6 +211,8 @@ def end_markdown(report: Report) -> str:
         lines += ["## Missing runs", "", how, "", *(f"- {one}" for one in missing.split("; ")), ""]
     if runs := bench.used(needs):
         lines += ["## Runs used", "", runs_table(runs).to_markdown()]
+    if runs_of := rounded(bench):
+        lines += ["## Validated in bfloat16", "", *(f"- {name}" for name in runs_of), ""]
     if bench.refused:
         lines += ["## Runs left out", "", *(f"- {reason}" for reason in bench.refused), ""]
     return "\n".join(lines)
