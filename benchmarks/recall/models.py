@@ -168,13 +168,13 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def state_size(self, length: int, device: torch.device) -> int:
-        """Numbers kept after reading ``length`` symbols in order to read on, counted in a real cache."""
+        """The fewest numbers to keep after ``length`` symbols in order to read on, counted in a real cache, a lean one."""
         tokens = torch.zeros(1, length, dtype=torch.int64, device=device)
         if self.name == LAYER:
             mixers = [module for module in self.modules() if isinstance(module, Mixer)]
             return sum(mixer.state_size(sequence_length=length) for mixer in mixers)
         if self.name not in OTHERS:
-            cache = self.model.new_cache()
+            cache = self.model.new_cache(lean=True)
             self.model.extend(tokens, cache)
             return cache.numbers()
         from fla.models.utils import Cache

@@ -144,7 +144,14 @@ def test_sequences_can_change_places(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "lean", "kept"), [("fsn", False, 9 * 11), ("fsn", True, 2 * 11), ("transformer", True, 2 * 12)]
+    ("family", "lean", "kept"),
+    [
+        ("fsn", False, 9 * 11),
+        ("fsn", True, 2 * 11),
+        ("transformer", True, 2 * 12),
+        ("transformer-kvshift", False, 4 * 12),
+        ("transformer-kvshift", True, 2 * 12),
+    ],
 )
 def test_numbers_a_position_takes(family: str, lean: bool, kept: int) -> None:
     """Nine for each phase: itself, key 2, fields 6; two where they are made again: the gated phasor."""

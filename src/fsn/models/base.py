@@ -87,7 +87,8 @@ class LanguageModel(nn.Module):
         return self.compute_loss(tokens, masked, context)
 
     def new_cache(self, lean: bool = False) -> Cache:
-        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 9k."""
+        """An empty memory for :meth:`extend`; a lean one keeps 2k numbers a position and layer of an FSN, not 9k, and
+        2d of a transformer with shifted keys, not 4d."""
         return Cache(self.config.layers, lean)
 
     def extend(self, tokens: Tensor, cache: Cache, padding: Tensor | None = None) -> Tensor:

@@ -78,9 +78,11 @@ class CausalSelfAttention(Rotary):
     def _split(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)
 
-        With a shift, the first new position's predecessor comes from the cache; padding is nobody's predecessor.
+        With a shift, the first new position's predecessor comes from the cache; padding is nobody's predecessor. A lean
+        cache keeps keys and values before they are mixed, and this mixes all of them again.
         """
         first, past, padding = context.first, context.past, context.padding
+        since = 0 if self.mixes_again(context) else first
         batch, length, width = x.shape
         qkv = F.linear(x, self.qkv).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
@@ -90,20 +92,27 @@ class CausalSelfAttention(Rotary):
                 both = both.masked_fill(padding[:, None, first:, None], 0.0)
             if past is not None:
                 both = past["unshifted"].write(first, both.transpose(1, 2)).transpose(1, 2)
-            before = F.pad(both, (0, 0, 1, 0))[:, :, first:-1]  # the very first one's is zero
+            before = F.pad(both, (0, 0, 1, 0))[:, :, since:-1]  # the very first one's is zero
             if context.documents is not None:  # the first position of a document has no predecessor
                 begins = context.documents.diff(dim=1, prepend=context.documents[:, :1]) != 0
                 before = before.masked_fill(begins[:, None, :, None], 0.0)
             k_before, v_before = before.chunk(2, dim=-1)
+            if since < first:
+                k, v = both.to(k.dtype).chunk(2, dim=-1)
             k, v = self.shift(k, v, k_before, v_before)
         make = ops.rotary_turns if context.cache is None else context.cache.cosines  # for all layers at once
         turns = make(self.rates, x.dtype, first, first + length)
-        return ops.turn_half(q, *turns), ops.turn_half(k, *turns), v
+        again = ops.rotary_turns(self.rates, x.dtype, since, first + length) if since < first else turns
+        return ops.turn_half(q, *turns), ops.turn_half(k, *again), v
+
+    def mixes_again(self, context: Context) -> bool:
+        """Whether keys and values of all positions are made anew, from those before the shift."""
+        return self.shift is not None and context.cache is not None and context.cache.lean
 
     def forward(self, x: Tensor, context: Context = PLAIN) -> Tensor:
         probe, past, first = context.probe, context.past, context.first
         q, k, v = self._split(x, context)
-        if past is not None:
+        if past is not None and not self.mixes_again(context):
             k = past["keys"].write(first, k.transpose(1, 2)).transpose(1, 2).to(q.dtype)
             v = past["values"].write(first, v.transpose(1, 2)).transpose(1, 2).to(q.dtype)
         dropout = self.dropout and context.dropout_key is not None
