@@ -168,7 +168,7 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def state_size(self, length: int, device: torch.device) -> int:
-        """The fewest numbers to keep after ``length`` symbols in order to read on, counted in a real cache, a lean one."""
+        """The fewest numbers to keep after ``length`` symbols in order to read on, counted in a lean cache."""
         tokens = torch.zeros(1, length, dtype=torch.int64, device=device)
         if self.name == LAYER:
             mixers = [module for module in self.modules() if isinstance(module, Mixer)]

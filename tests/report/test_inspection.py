@@ -84,10 +84,11 @@ def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, 
     assert all(f.sentence and f.tables and all(len(t) for t in f.tables.values()) for f in found.values())
     depth = found["depth"].tables["depth"]
     assert depth.columns[2:] == ("fsn-1m",) and sum(depth.column("targets")) > 100
-    written = write_findings(runs[0], found, tmp_path / "out")
+    written = write_findings("Inspection", runs[0].name, "Two layers.", found, tmp_path / "out")
     assert written[0].name == "inspection.html" and all(p.is_file() for p in written)
     page = written[0].read_text("utf-8")
-    assert "<h1>fsn-1m</h1>" in page and all(f'<section id="{name}">' in page for name in ALL)
+    assert "<h1>fsn-1m</h1>" in page and "Two layers." in page
+    assert all(f'<section id="{name}">' in page for name in ALL)
     assert all(html.escape(f.sentence) in page for f in found.values())
     figures = {name for f in found.values() for name in f.figures}
     assert figures >= {"coupling", "coupling-history", "lesions", "looks", "states", "training", "updates"}
