@@ -8,6 +8,8 @@ by the FSN with a lean one, and by the transformer, in turn. On a CPU the time i
 other work on the machine counts little; on a GPU it is the device's, with everything the host does. A row is the lower
 quartile of all repetitions. First each is checked: the symbol's logits are those of reading everything at once.
 
+``products`` is how many times the multiplications of the transformer's matrix products the FSN's are (``floor.py``).
+
 A lean cache makes its features anew in buffers of some megabytes. Where the C library gives such memory back each time,
 page faults cost more than the arithmetic: start it with MALLOC_MMAP_THRESHOLD_=33554432
 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456, as the committed log was.
@@ -27,6 +29,7 @@ import torch
 from torch import Tensor
 
 import fsn
+from benchmarks import floor
 from fsn.io import write_text_atomic
 from fsn.models import LanguageModel
 from fsn.nn import Cache
@@ -52,7 +55,11 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     models = {name: fsn.load(name, device=device) for name, _ in WAYS.values()}
     print(f"{describe_device(device)}, one symbol more, ms; numbers kept for a position and layer\n")
-    print(f"{'batch':>5}{'read':>6}" + "".join(f"{way:>14}" for way in WAYS) + f"{'ratio':>8}{'lean':>8}")
+    print(
+        f"{'batch':>5}{'read':>6}"
+        + "".join(f"{way:>14}" for way in WAYS)
+        + f"{'ratio':>8}{'lean':>8}{'products':>11}"
+    )
     rows = []
     for batch, read in CASES[: options.cases]:
         rows.append(measure(models, batch, read, device, options.seconds))
@@ -60,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         ratios = [times[way] / times["transformer"] for way in ("fsn", "fsn, lean")]
         print(
             f"{batch:>5}{read:>6}" + "".join(f"{times[way]:>14.3f}" for way in WAYS)
-            + "".join(f"{ratio:>8.2f}" for ratio in ratios), flush=True,
+            + "".join(f"{ratio:>8.2f}" for ratio in ratios) + f"{rows[-1]['products']:>11.2f}", flush=True,
         )  # fmt: skip
     print(f"{'kept':>11}" + "".join(f"{rows[-1]['kept'][way]:>14,d}" for way in WAYS))
     if options.json:
@@ -99,7 +106,10 @@ def measure(
         for way, step in steps.items():
             times[way].append(timed(step, device))
     ms = {way: round(1e3 * sorted(t)[len(t) // 4], 4) for way, t in times.items()}
-    return {"batch": batch, "read": read, "ms": ms, "kept": kept, "repetitions": len(times["fsn"])}
+    flops = {way: floor.symbol_flops(models[name].config, read) for way, (name, _) in WAYS.items()}
+    products = round(flops["fsn"] / flops["transformer"], 3)
+    count = len(times["fsn"])
+    return {"batch": batch, "read": read, "ms": ms, "kept": kept, "products": products, "repetitions": count}
 
 
 def stepper(model: LanguageModel, tokens: Tensor, cache: Cache, length: int) -> Callable[[], Tensor]:

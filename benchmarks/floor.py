@@ -59,15 +59,26 @@ class Work:
 def forward_flops(config: Config, batch: int, positions: int, causal: bool = True) -> float:
     """Of all matrix products of one forward pass; ``causal=False`` counts all T² pairs, as a plain product does."""
     pairs = batch * positions * ((positions + 1) / 2 if causal else positions)
-    tokens = batch * positions
+    dense, along = _multiply_adds(config)
+    return 2 * (batch * positions * dense + pairs * along)
+
+
+def symbol_flops(config: Config, read: int) -> float:
+    """Of all matrix products for one symbol more, after ``read`` others that a cache remembers."""
+    dense, along = _multiply_adds(config)
+    return 2 * (dense + (read + 1) * along)
+
+
+def _multiply_adds(config: Config) -> tuple[float, float]:
+    """In all layers and the readout: for a token, and for a pair of tokens."""
     if isinstance(config, FSNConfig):
         k, harmonics = config.k, config.coupling.harmonics
         dense = 2 * k * 3 * k + _feedforward(config)
         along = 2 * k + 2 * harmonics * k  # scores, and the fields that attention adds up
-        return 2 * (config.layers * (tokens * dense + pairs * along) + tokens * 2 * k * config.vocab_size)
+        return config.layers * dense + 2 * k * config.vocab_size, config.layers * along
     width = config.width
     dense = 4 * width * width + 3 * width * (config.hidden or 4 * width)
-    return 2 * (config.layers * (tokens * dense + pairs * 2 * width) + tokens * width * config.vocab_size)
+    return config.layers * dense + width * config.vocab_size, config.layers * 2 * width
 
 
 def _feedforward(config: FSNConfig) -> int:

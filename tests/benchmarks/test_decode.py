@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import decode
+import fsn
+from benchmarks import decode, floor
+from fsn.models import FSNConfig
 
 
 def test_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,6 +22,7 @@ def test_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         torch.set_num_threads(threads)
     (row,) = json.loads((tmp_path / "d.json").read_text())["rows"]
     assert row["kept"] == {"fsn": 9 * 176, "fsn, lean": 2 * 176, "transformer": 2 * 120}
+    assert 1.7 < row["products"] < 1.8
     assert all(value > 0 for value in row["ms"].values()) and "transformer" in capsys.readouterr().out
 
 
@@ -26,3 +30,17 @@ def test_wrong_logits_get_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "CLOSE", -1.0)
     with pytest.raises(SystemExit, match="logits differ"):
         decode.main(["--cases", "1", "--seconds", "0"])
+
+
+@pytest.mark.parametrize("family", ["fsn", "fsn-noharmonics", "transformer"])
+def test_products_of_a_symbol_are_those_that_are_made(family: str) -> None:
+    model = fsn.build(f"{family}-1m", vocab_size=205).eval()
+    config = model.config
+    tokens = torch.zeros(1, 20, dtype=torch.long)
+    cache = model.new_cache()
+    with torch.no_grad():
+        model.extend(tokens[:, :-1], cache)
+        with FlopCounterMode(display=False) as counter:
+            model.extend(tokens[:, -1:], cache)
+    itself = 4 * config.layers * config.coupling.harmonics * config.k if isinstance(config, FSNConfig) else 0
+    assert counter.get_total_flops() == floor.symbol_flops(config, 19) - itself  # nobody is pulled by itself
