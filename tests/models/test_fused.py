@@ -68,6 +68,11 @@ def test_two_layers(interpreter: Interpreter, family: str, dtype: str) -> None:
     check(interpreter(f"{MODELS}:compare", family=family, dtype=dtype, T=7, k=9), dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_feed_forward_blocks(interpreter: Interpreter, dtype: str) -> None:
+    check(interpreter(f"{MODELS}:compare", family="fsn", dtype=dtype, feedforward="none", T=7, k=9), dtype)
+
+
 def test_one_weight_for_all_phases_in_the_score(interpreter: Interpreter) -> None:
     arguments = {"family": "fsn-score", "shared": True, "T": 7, "k": 9, "layers": 1}
     check(interpreter(f"{MODELS}:compare", **arguments), "float32")
@@ -166,8 +171,8 @@ def test_calls_that_take_the_reference_path(interpreter: Interpreter) -> None:
     "case",
     [
         {"family": "fsn-dissolved"},
-        {"family": "fsn", "feedforward": "none", "dropout_attention": 0.1},
-        {"family": "fsn", "feedforward": "none", "dtype": "bfloat16"},
+        {"family": "fsn", "state": "wrapped", "dropout_attention": 0.1},
+        {"family": "fsn", "state": "wrapped", "dtype": "bfloat16"},
     ],
     ids=lambda case: "-".join(map(str, case.values())),
 )
@@ -185,17 +190,28 @@ def test_which_presets_have_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fused_stack.supports(preset("fsn-1m", 3000), CPU)
 
 
-def test_every_field_of_a_config_is_considered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field that nobody has thought about is not served, whatever its value."""
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("bound", "none"), ("dropout", 0.1), ("rounding", "none"), ("harmonics", 5), ("frame", "rest")],
+)
+def test_a_field_without_kernels_runs_fused_at_its_default_alone(
+    field: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a new field is to the kernels: here an old one that they are made to forget."""
     monkeypatch.setattr(kernels, "available", lambda device: True)
+    changed = preset("fsn-1m", 205, **{field: value})
+    assert fused_stack.supports(changed, CPU)
+    for place, every, some in ((fused_stack, "CONFIG", "CONFIG_SOME"), (ops.law, "FAST", "FAST_SOME")):
+        monkeypatch.setattr(place, every, getattr(place, every) - {field})
+        monkeypatch.delitem(getattr(place, some), field, raising=False)
+    assert fused_stack.supports(preset("fsn-1m", 205), CPU) and not fused_stack.supports(changed, CPU)
+
+
+def test_every_field_that_kernels_know_exists() -> None:
     names = {f.name for kind in (FSNConfig, CouplingLaw) for f in dataclasses.fields(kind)}
-    assert names == {"coupling", *fused_stack.EVERY_VALUE, *fused_stack.SOME_VALUES}
-    for name in names - {"coupling"}:
-        with monkeypatch.context() as patch:
-            patch.setattr(fused_stack, "EVERY_VALUE", fused_stack.EVERY_VALUE - {name})
-            patch.delitem(fused_stack.SOME_VALUES, name, raising=False)
-            assert not fused_stack.supports(FSNConfig(205), CPU), name
-    assert fused_stack.supports(FSNConfig(205), CPU)
+    assert (
+        names >= fused_stack.CONFIG | fused_stack.CONFIG_SOME.keys() | ops.law.FAST | ops.law.FAST_SOME.keys()
+    )
 
 
 def test_an_unknown_law_is_refused_and_never_served(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,16 +143,12 @@ def test_where_it_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not cpu.applies(x)
 
 
-def test_a_law_with_a_field_that_is_not_computed_here_is_the_references(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whoever adds a field to the law must not get a fast path that leaves it out."""
-    assert cpu.computes(ops.CouplingLaw())
-    model = fsn.build("fsn-1m", 20, k=8, layers=1)
-    tokens = torch.zeros(1, 4, dtype=torch.int64)
-    called = []
+def test_a_law_that_is_not_computed_here_is_the_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever adds a field to the law gets a fast path at its default, and none that leaves another value out."""
+    tokens, called = torch.zeros(1, 4, dtype=torch.int64), []
     monkeypatch.setattr(cpu, "attention_half", lambda *_: called.append(1) or torch.zeros(1, 4, 8))
-    model(tokens)
-    monkeypatch.setattr(cpu, "FIELDS", cpu.FIELDS - {"delay"})
+    monkeypatch.setattr(ops.law, "FAST", ops.law.FAST - {"delay"})
     fsn.build("fsn-1m", 20, k=8, layers=1)(tokens)
+    assert called == [1]
+    fsn.build("fsn-1m", 20, k=8, layers=1, delay=False)(tokens)
     assert called == [1]

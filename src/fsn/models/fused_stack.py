@@ -22,34 +22,33 @@ if TYPE_CHECKING:
     from .fsn import FSN, FSNLayer
 
 
-EVERY_VALUE = {
-    *("layers", "hidden", "modes", "modes_start", "winding", "readout_start", "tau_start", "alpha_start"),
+CONFIG = {
+    *(
+        "coupling",
+        "layers",
+        "hidden",
+        "modes",
+        "modes_start",
+        "winding",
+        "readout_start",
+        "tau_start",
+        "alpha_start",
+    ),
     *("dropout", "dropout_hidden", "dropout_attention", "dropout_update"),
-    *("harmonics", "present", "delay", "phases", "noise", "noise_on", "learned", "shared", "score_successor"),
 }
-"""Fields of a config and of its coupling law whose every value the kernels compute."""
-SOME_VALUES: dict[str, Collection[Any]] = {
+CONFIG_SOME: dict[str, Collection[Any]] = {
     "vocab_size": range(fused.WIDEST + 1),
     "k": range(fused.WIDEST + 1),
-    "feedforward": ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding"),
-    "state": ("lifted",),
+    "feedforward": ("swiglu", "torus-swiglu", "mean-field", "mean-field-winding", "none"),
     "bound": ("tanh", "none"),
     "value_gate": ("signed", "positive"),
-    "register": (None,),
     "rounding": ("both", "scores", "logits", "none"),
-    "frame": ("co-rotating", "rest"),
 }
-"""Of the others, the values that they compute."""
+"""Fields of a config whose every value the kernels compute, and values of others. The law's are in ``ops/law.py``."""
 
 
-def _computed(config: Any) -> bool:
-    """Whether the kernels compute a config, or a law: a field that stands nowhere above has no kernels yet."""
-    return all(
-        _computed(value)
-        if isinstance(value, ops.CouplingLaw)
-        else name in EVERY_VALUE or value in SOME_VALUES.get(name, ())
-        for name, value in vars(config).items()
-    )
+def _computes(config: FSNConfig) -> bool:
+    return config.coupling.fast and ops.covered(config, CONFIG, CONFIG_SOME)
 
 
 def supports(
@@ -59,7 +58,7 @@ def supports(
 
     All else is the reference's. The first answer for a GPU checks the kernels there (``selfcheck.py``).
     """
-    if not (isinstance(config, FSNConfig) and _computed(config) and fused.available(device)):
+    if not (isinstance(config, FSNConfig) and _computes(config) and fused.available(device)):
         return False
     if device.type not in check.CHECKED or fused.forced():
         return True

@@ -135,12 +135,12 @@ class FrustratedCoupling(Rotary):
         super().__init__()
         self.kernel = CouplingKernel(k, law)
         self.round_scores, self.dropout, self.site = round_scores, dropout, site
-        self.computed = ops.cpu.computes(law)
+        self.fast = law.fast
         self.make_rates(k)
 
     def takes(self, gates: Gates) -> bool:
         """Whether the shorter paths compute this law and these gates, which are ours and unhooked."""
-        return self.computed and type(gates) is Gates and not hooked(gates)
+        return self.fast and type(gates) is Gates and not hooked(gates)
 
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers."""

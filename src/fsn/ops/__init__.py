@@ -23,7 +23,7 @@ from .coupling import (
 from .dropout import DropoutKey, dropout
 from .feedforward import mean_field, swiglu, winding_modes
 from .harmonics import harmonic_powers, phase_features, wrap
-from .law import FRAMES, CouplingLaw
+from .law import FRAMES, CouplingLaw, covered
 from .precision import product
 from .readout import coherences, cross_entropy
 from .scores import (
@@ -52,6 +52,7 @@ __all__ = [
     "coherences",
     "contract_fields",
     "coupling",
+    "covered",
     "cpu",
     "cross_entropy",
     "drift",

@@ -8,7 +8,6 @@ oracle: the tests compare values and every gradient, and second derivatives go t
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -21,33 +20,12 @@ from torch import Tensor
 from . import bound, scores
 from .coupling import Pair, aggregate_fields, contract_fields, fields
 from .harmonics import phase_features
-from .law import CouplingLaw
 from .precision import transformed
 
 ROWS = 64
 """Rows of attention at a time: above the diagonal of such a block is the only waste."""
 POSITIONS = 512
 """As many sequences at a time as have about so many positions."""
-
-FIELDS = frozenset(
-    [
-        "harmonics",
-        "present",
-        "delay",
-        "phases",
-        "frame",
-        "noise",
-        "noise_on",
-        "learned",
-        "shared",
-        "score_successor",
-    ]
-)
-"""Fields of a coupling law that this file and ``nn/decode.py`` compute. A law that has another is the reference's."""
-
-
-def computes(law: CouplingLaw) -> bool:
-    return {field.name for field in dataclasses.fields(law)} <= FIELDS
 
 
 def applies(x: Tensor) -> bool:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..checks import check, check_choice, check_types
 
 FRAMES = ("co-rotating", "rest")
 NOISES = ("imaginary", "angles")
+FAST = {
+    "harmonics",
+    "present",
+    "delay",
+    "phases",
+    "noise",
+    "noise_on",
+    "learned",
+    "shared",
+    "score_successor",
+}
+FAST_SOME = {"frame": ("co-rotating", "rest")}
+"""Fields whose every value the fast paths compute (kernels, the CPU's own, cached decoding), and values of others."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,11 @@ class CouplingLaw:
         )
 
     @property
+    def fast(self) -> bool:
+        """Whether the fast paths compute this law; all else is the reference's."""
+        return covered(self, FAST, FAST_SOME)
+
+    @property
     def parts(self) -> tuple[bool, bool, bool, bool]:
         """Which coefficients exist: Re w0, Im w0, Re w1, Im w1."""
         return self.present, self.present and self.phases, self.delay, self.delay and self.phases
@@ -61,3 +82,13 @@ class CouplingLaw:
         """The frame whose constant part the update has (``ops.drift``); None where all coefficients are real."""
         turns = self.phases and (self.present or self.frame == "co-rotating")
         return self.frame if turns else None
+
+
+def covered(config: Any, every: Collection[str], some: Mapping[str, Collection[Any]]) -> bool:
+    """Whether a path computes a law, or a model's config: it knows every value of some fields and a few values of
+    others. A field it does not know must have its default, which changes nothing."""
+    return all(
+        field.name in every or value in some.get(field.name, ()) or value == field.default
+        for field in dataclasses.fields(config)
+        for value in (getattr(config, field.name),)
+    )

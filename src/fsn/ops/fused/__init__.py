@@ -21,6 +21,8 @@ from ..precision import autocasts, transformed
 
 WIDEST = 2048
 """Most phases, and most symbols, that a kernel holds in one row."""
+DRIFT = {None: 0, "rest": 1, "co-rotating": 2}
+"""How the kernels know ``CouplingLaw.drift``: the frame decides which weight of attention turns a token."""
 
 
 @functools.cache
@@ -61,4 +63,4 @@ def compute_dtype(tensor: Tensor) -> torch.dtype | None:
     return torch.bfloat16 if torch.get_autocast_dtype(kind) == torch.bfloat16 else None
 
 
-__all__ = ["WIDEST", "available", "compute_dtype", "forced", "interpreting"]
+__all__ = ["DRIFT", "WIDEST", "available", "compute_dtype", "forced", "interpreting"]

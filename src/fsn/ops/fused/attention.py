@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 from ..law import CouplingLaw
-from . import gradients, tiles
+from . import DRIFT, gradients, tiles
 from .attention_backward import field_backward_kernel, prepare_backward_kernel
 from .attention_forward import fields_kernel, query_folded_key_kernel, query_key_kernel, stack_kernel
 from .common import ONES, Aside, math_mode, mm, pack, padded, round_up, transposed_mm
@@ -24,8 +24,6 @@ from .scores import attention_chunks
 from .tiles import BLOCK, row_shape
 from .update import coupling_update_backward_kernel, coupling_update_kernel
 
-DRIFT = {None: 0, "rest": 1, "co-rotating": 2}
-"""How the kernels know ``CouplingLaw.drift``."""
 SIGNED, POSITIVE = 1, 2
 """How the kernels know the value gate."""
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..coupling import Pair
 from ..law import CouplingLaw
-from . import WIDEST, compute_dtype
+from . import DRIFT, WIDEST, compute_dtype
 from .synchronize import _available, kept_shape, no_second_derivatives
 
 MOST_SEQUENCES = 65_535
@@ -63,7 +63,7 @@ def frustrated_update(
         made = attention_half(
             theta.flatten(0, 1), raw.flatten(0, 1), w, tau, alpha,
             None if score is None else _by_head(score, heads, 0), *_rotary(length, rates, more),
-            k, list(law.parts), _drift(law), round_scores,
+            k, list(law.parts), DRIFT[law.drift], round_scores,
         )  # fmt: skip
     return made[0].unflatten(0, (heads, batch))[..., :k]
 
@@ -86,11 +86,6 @@ def _rotary(length: int, rates: Tensor, more: int) -> tuple[Tensor, Tensor]:
     positions = torch.arange(length, device=rates.device, dtype=torch.float64)
     angle = positions[:, None] * F.pad(rates.double(), (0, more))
     return angle.cos().float(), angle.sin().float()
-
-
-def _drift(law: CouplingLaw) -> int:
-    """How the kernels know ``CouplingLaw.drift``."""
-    return {None: 0, "rest": 1, "co-rotating": 2}[law.drift]
 
 
 class Sizes(NamedTuple):
@@ -126,7 +121,7 @@ def keeps_fields(size: Sizes, harmonics: int, dtype: torch.dtype) -> bool:
 @functools.cache
 def _law(harmonics: int, present: bool, delay: bool, phases: bool, drift: int) -> CouplingLaw:
     """What the passes over fields read of a law; made once, because to check its fields takes longer than a launch."""
-    return CouplingLaw(harmonics, present, delay, phases, "rest" if drift == 1 else "co-rotating")
+    return CouplingLaw(harmonics, present, delay, phases, "rest" if drift == DRIFT["rest"] else "co-rotating")
 
 
 def _constant(w: Tensor, drift: int) -> Tensor:

@@ -16,10 +16,8 @@ from ...checks import check_choice
 from ..coupling import Pair, contract_fields, fields
 from ..law import FRAMES
 from ..scores import FLOOR, fold_successors
-from . import WIDEST, available, compute_dtype
+from . import DRIFT, WIDEST, available, compute_dtype
 
-REST, COROTATING = 1, 2
-"""How the kernels know the frame (0: no drift): what ``weight`` is, the diagonal's or the sum of all earlier ones."""
 FEATURES = 32
 """The score kernel takes so many features at a time."""
 
@@ -70,7 +68,7 @@ def synchronize(
     with torch.autocast(theta.device.type, enabled=False):
         drifting = (w0,) if frame == "rest" else (w0, w1)
         turning = [w.im.sum(dim=-2) for w in drifting if w is not None and w.im is not None]
-        drift = 0 if not turning else REST if frame == "rest" else COROTATING
+        drift = DRIFT[frame if turning else None]
         offered = fields(theta, w0, w1, harmonics)
         query = query / tau.clamp(min=FLOOR)
         diagonal = None
@@ -83,7 +81,7 @@ def synchronize(
         if not drift:
             return pull
         constant = weight[..., None] * sum(turning[1:], turning[0])
-        return pull + constant if drift == REST else pull - constant
+        return pull + constant if drift == DRIFT["rest"] else pull - constant
 
 
 @torch.library.custom_op("fsn::attend", mutates_args=())
@@ -112,7 +110,7 @@ def attend(
         triangle(attention, values, total, q.shape[1] // 2, r0)
         if kept.numel():
             kept = attention
-    weight = own[0 if drift == REST else 1].view(batch, length).clone()
+    weight = own[0 if drift == DRIFT["rest"] else 1].view(batch, length).clone()
     return total[:, :length].contiguous(), weight, own, kept
 
 
@@ -131,7 +129,7 @@ def attend_backward(
     q, key, values, dg = wide_features(query), wide_features(keys), longer(field), longer(dtotal)
     tp, tau, kp = values.shape[1], one(field), q.shape[1] // 2
     queries, keys = q.view(batch, tp, -1), key.view(batch, tp, -1)
-    turn = (-dweight if drift == COROTATING else dweight).flatten().contiguous()
+    turn = (-dweight if drift == DRIFT["co-rotating"] else dweight).flatten().contiguous()
     down = torch.empty_like(own[0]) if scored else None
     if kept.numel():
         df = triangle(kept, dg, torch.empty_like(dg), kp, transposed=True)
