@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import inspect
+import math
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from fsn.zoology import Mixer
 from tests.small import small
 
 HEADS = [1, 3]
+SIZES = [(12, 1, 14), (12, 3, 14), (64, 1, 1024), (64, 4, 1024), (128, 1, 1024), (128, 4, 1024)]
+"""Width, heads, positions."""
 
 
 def made(heads: int = 1, width: int = 12, **options: object) -> fsn.FrustratedAttention:
@@ -34,6 +37,11 @@ def made(heads: int = 1, width: int = 12, **options: object) -> fsn.FrustratedAt
 def rows(batch: int = 2, length: int = 14, width: int = 12) -> Tensor:
     torch.manual_seed(7)
     return torch.randn(batch, length, width)
+
+
+def assert_close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
+    """In float32: the largest difference as a part of the largest output, or of 1 where that is smaller."""
+    assert (found - expected).abs().max() <= tolerance * expected.abs().max().clamp(min=1.0)
 
 
 @pytest.mark.parametrize(
@@ -119,68 +127,83 @@ def separately(layer: fsn.FrustratedAttention, x: Tensor, *cuts: int) -> Tensor:
     return torch.cat([layer(part) for part in torch.tensor_split(x, cuts, dim=1)], dim=1)
 
 
-@pytest.mark.parametrize("heads", HEADS)
-def test_packed_documents_are_separate_sequences(heads: int) -> None:
-    layer, x = made(heads), rows()
-    documents = torch.tensor([[3] * 5 + [1] * 1 + [3] * 8] * 2)
-    assert (layer(x, documents=documents) - separately(layer, x, 5, 6)).abs().max() <= 1e-6
+@torch.no_grad()
+@pytest.mark.parametrize(("width", "heads", "length"), SIZES)
+def test_packed_documents_are_separate_sequences(width: int, heads: int, length: int) -> None:
+    layer, x, first = made(heads, width), rows(2, length, width), length * 5 // 14
+    documents = torch.tensor([[3] * first + [1] * 1 + [3] * (length - first - 1)] * 2)
+    assert_close(layer(x, documents=documents), separately(layer, x, first, first + 1))
 
 
 def test_a_document_far_behind_is_as_exact_as_the_first() -> None:
     """Positions count from the start of each: at 1,500 the angle of a position in float32 is off by 1e-4."""
     layer, x = made(), rows(1, 1514)
     documents = (torch.arange(1514) >= 1500).long()[None]
-    assert (layer(x, documents=documents)[:, 1500:] - layer(x[:, 1500:])).abs().max() <= 1e-6
+    assert_close(layer(x, documents=documents)[:, 1500:], layer(x[:, 1500:]))
 
 
-@pytest.mark.parametrize("heads", HEADS)
-def test_padding_in_front_and_behind_changes_nothing(heads: int) -> None:
-    layer, x = made(heads), rows()
-    padding = torch.zeros(2, 14, dtype=torch.bool)
-    padding[0, :6] = True
-    padding[1, 9:] = True
+@torch.no_grad()
+@pytest.mark.parametrize(("width", "heads", "length"), SIZES)
+def test_padding_in_front_and_behind_changes_nothing(width: int, heads: int, length: int) -> None:
+    layer, x, front, behind = made(heads, width), rows(2, length, width), length * 6 // 14, length * 9 // 14
+    padding = torch.zeros(2, length, dtype=torch.bool)
+    padding[0, :front] = True
+    padding[1, behind:] = True
     found = layer(x, padding_mask=padding)
-    assert (found[0, 6:] - layer(x[:1, 6:])[0]).abs().max() <= 1e-6
-    assert (found[1, :9] - layer(x[1:, :9])[0]).abs().max() <= 1e-6
+    assert_close(found[0, front:], layer(x[:1, front:])[0])
+    assert_close(found[1, :behind], layer(x[1:, :behind])[0])
     assert not found[padding].any()  # padding looks at nothing, so nothing pulls it
     elsewhere = torch.where(padding[..., None], torch.full_like(x, 50.0), x)
     assert torch.equal(layer(elsewhere, padding_mask=padding)[~padding], found[~padding])
 
 
-@pytest.mark.parametrize("heads", HEADS)
-def test_a_cache_read_in_pieces_is_the_whole(heads: int) -> None:
-    layer, x = made(heads), rows()
-    documents = torch.tensor([[0] * 6 + [1] * 8, [0] * 14])
-    padding = torch.zeros(2, 14, dtype=torch.bool)
+@torch.no_grad()
+@pytest.mark.parametrize("lean", [False, True])
+@pytest.mark.parametrize(("width", "heads", "length"), SIZES)
+def test_a_cache_read_in_pieces_is_the_whole(width: int, heads: int, length: int, lean: bool) -> None:
+    layer, x, cut = made(heads, width), rows(2, length, width), length * 6 // 14
+    documents = torch.tensor([[0] * cut + [1] * (length - cut), [0] * length])
+    padding = torch.zeros(2, length, dtype=torch.bool)
     padding[1, :2] = True
     for marks in ({}, {"documents": documents}, {"documents": documents, "padding_mask": padding}):
-        cache = layer.new_cache()
-        pieces = []
-        for start, end in ((0, 1), (1, 4), (4, 5), (5, 14)):
+        cache, pieces = layer.new_cache(lean), []
+        for start, end in ((0, 1), (1, 4), (4, 5), (5, length)):
             part = {name: mark[:, start:end] for name, mark in marks.items()}
             pieces.append(layer(x[:, start:end], cache=cache, **part))
-        assert cache.length == 14
-        torch.testing.assert_close(torch.cat(pieces, dim=1), layer(x, **marks), rtol=0, atol=2e-6)
+        assert cache.length == length
+        # phases and gates that a lean cache makes again from their phasors are rounded once more
+        assert_close(torch.cat(pieces, dim=1), layer(x, **marks), 2e-6 if lean else 1e-6)
 
 
+def test_a_lean_cache_trains_like_the_whole() -> None:
+    layer, x = made(3), rows()
+    cache = layer.new_cache(lean=True)
+    pieces = torch.cat([layer(part, cache=cache) for part in torch.tensor_split(x, (1, 5), dim=1)], dim=1)
+    parameters = list(layer.parameters())
+    found, expected = (torch.autograd.grad(y.square().sum(), parameters) for y in (pieces, layer(x)))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("lean", [False, True])
 @pytest.mark.parametrize("heads", HEADS)
-def test_marks_that_come_late_and_rows_that_are_taken_twice(heads: int) -> None:
+def test_marks_that_come_late_and_rows_that_are_taken_twice(heads: int, lean: bool) -> None:
     layer, x = made(heads), rows()
     documents = torch.tensor([[0] * 5 + [1] * 9] * 2)
-    cache = layer.new_cache()
+    cache = layer.new_cache(lean)
     layer(x[:, :5], cache=cache)
     late = layer(x[:, 5:], cache=cache, documents=documents[:, 5:])
-    torch.testing.assert_close(late, layer(x, documents=documents)[:, 5:], rtol=0, atol=2e-6)
-    cache = layer.new_cache()
+    assert_close(late, layer(x, documents=documents)[:, 5:])
+    cache = layer.new_cache(lean)
     layer(x[:, :9], cache=cache)
     cache.reorder(torch.tensor([1, 1, 0]))
     index = torch.tensor([1, 1, 0])
-    torch.testing.assert_close(layer(x[index, 9:], cache=cache), layer(x)[index, 9:], rtol=0, atol=2e-6)
-    cache = layer.new_cache()
+    assert_close(layer(x[index, 9:], cache=cache), layer(x)[index, 9:])
+    cache = layer.new_cache(lean)
     layer(x[:1, :9], cache=cache, documents=documents[:1, :9])
     cache.reorder(torch.tensor([0]))
     found = layer(x[:1, 9:], cache=cache, documents=documents[:1, 9:])
-    torch.testing.assert_close(found, layer(x[:1], documents=documents[:1])[:, 9:], rtol=0, atol=2e-6)
+    assert_close(found, layer(x[:1], documents=documents[:1])[:, 9:])
 
 
 def test_dropout_acts_in_training_alone() -> None:
@@ -249,9 +272,10 @@ def test_a_layer_in_half_precision(heads: int, dtype: torch.dtype, monkeypatch: 
     out.float().square().sum().backward()
     for parameter in layer.parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all()
-    cache = layer.new_cache()
-    pieces = [layer(part, cache=cache) for part in torch.tensor_split(x, (1, 5), dim=1)]
-    assert (torch.cat(pieces, dim=1) - exact).norm() <= 0.03 * exact.norm()
+    for lean in (False, True):
+        cache = layer.new_cache(lean)
+        pieces = [layer(part, cache=cache) for part in torch.tensor_split(x, (1, 5), dim=1)]
+        assert (torch.cat(pieces, dim=1) - exact).norm() <= 0.03 * exact.norm()
 
 
 def test_wrong_arguments_are_one_sentence() -> None:
@@ -288,25 +312,26 @@ def test_wrong_arguments_are_one_sentence() -> None:
 def test_zoology_builds_it_by_import_path() -> None:
     mixer = Mixer(d_model=12, layer_idx=1, heads=2)
     assert mixer(rows()).shape == (2, 14, 12)
-    per_position = 2 * 12 + 12 + 2 * 3 * 12  # keys, phases, fields of three harmonics
-    assert mixer.state_size(sequence_length=20) == 20 * per_position
+    assert mixer.state_size(sequence_length=20) == 20 * 2 * 12  # a gated phasor a coordinate
+    cache = mixer.new_cache()
+    mixer(rows(), cache=cache)
+    assert cache.numbers() == 2 * 14 * (2 + 1 + 2 * 3) * 12  # keys, phases, fields of three harmonics
 
 
 def test_the_example_trains() -> None:
     path = Path(__file__).parents[2] / "examples" / "own_network.py"
-    assert len(path.read_text("utf-8").splitlines()) <= 41
+    assert len(path.read_text("utf-8").splitlines()) < 40
     spec = importlib.util.spec_from_file_location("own_network", path)
     assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    losses = example.main(steps=15, device="cpu")
-    assert losses[-1] < 0.7 * losses[0]
+    assert example.main(steps=15, device="cpu") < 0.7 * math.log(256)  # the loss of guessing any byte
 
 
-def test_every_field_of_the_law_is_known_to_the_layer() -> None:
-    """A new field must be given to reference and kernels alike, or the layer would run another law without a word."""
-    arguments = set(inspect.signature(FrustratedAttention).parameters)
-    fields = {f.name for f in dataclasses.fields(ops.CouplingLaw)}
-    assert fields - arguments == {"learned", "shared"}, (
-        "fixed at the law's defaults: a learned kernel per coordinate"
-    )
+def test_arguments_that_are_the_laws_reach_it_and_its_other_fields_have_their_defaults() -> None:
+    other = {"harmonics": 2, "present": False, "delay": False, "phases": False, "frame": "rest", "noise": 0.1}
+    other |= {"noise_on": "angles", "score_successor": True}
+    fields = {f.name: f.default for f in dataclasses.fields(ops.CouplingLaw)}
+    assert other.keys() == fields.keys() & set(inspect.signature(FrustratedAttention).parameters)
+    for name, value in other.items():
+        assert vars(FrustratedAttention(8, **{name: value}).law) == {**fields, name: value}
