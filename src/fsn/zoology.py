@@ -30,7 +30,7 @@ class Mixer(FrustratedAttention):
 
     @torch.no_grad()
     def state_size(self, batch_size: int = 1, sequence_length: int = 2048) -> int:
-        """Numbers kept after so many positions in order to read on, counted in a real cache."""
-        cache = self.new_cache()
+        """The fewest numbers to keep after so many positions in order to read on, counted in a lean cache."""
+        cache = self.new_cache(lean=True)
         self(self.tau.new_zeros(batch_size, sequence_length, self.d_model), cache=cache)
         return cache.numbers()

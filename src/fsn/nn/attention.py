@@ -15,6 +15,7 @@ from ..errors import UserError
 from ..ops.fused.heads import applies, frustrated_update
 from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
+from .decode import SMALLEST
 from .past import Cache, Past
 from .rotary import Rotary
 from .selfcheck import trusted
@@ -84,9 +85,12 @@ class FrustratedAttention(Rotary):
     def extra_repr(self) -> str:
         return f"{self.d_model}, heads={self.heads}, harmonics={self.law.harmonics}, dropout={self.dropout}"
 
-    def new_cache(self) -> Cache:
-        """An empty memory: pass it to every call, with the positions that follow, one or more at a time."""
-        return Cache(1)
+    def new_cache(self, lean: bool = False) -> Cache:
+        """An empty memory: pass it to every call, with the positions that follow, one or more at a time.
+
+        A lean one keeps 2 d numbers a position, not (3 + 2 N) d, and makes the rest again in every call.
+        """
+        return Cache(1, lean)
 
     def forward(
         self,
@@ -108,8 +112,7 @@ class FrustratedAttention(Rotary):
         self._check(x, padding_mask, documents, cache)
         first = 0 if cache is None else cache.length
         past = None if cache is None else cache.layers[0]
-        marks = _marks(x, padding_mask, documents)
-        apart, positions = _divide(marks, past, first, x)
+        apart, positions = _divide(_marks(x, padding_mask, documents), past, first, x)
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
         # kernels read weights in float32; of a layer in bfloat16 only the phases are
@@ -119,7 +122,7 @@ class FrustratedAttention(Rotary):
         if whole and applies(phases, self.heads) and trusted(self, phases):
             update = self._fused(phases)
         else:
-            update = self._reference(phases, apart, positions, past, first)
+            update = self._reference(phases, apart, positions, cache)
         if cache is not None:
             cache.grow(x[..., 0], None)
         if not autocasts(x.device.type):  # which casts by itself
@@ -145,19 +148,27 @@ class FrustratedAttention(Rotary):
         phases: Tensor,
         apart: Tensor | None = None,
         positions: Tensor | None = None,
-        past: Past | None = None,
-        first: int = 0,
+        cache: Cache | None = None,
     ) -> Tensor:
         """Everything, in plain PyTorch: (B, T, d) -> (B, T, d)"""
         batch, theta = phases.shape[0], self._heads(phases)
+        first = 0 if cache is None else cache.length
         gate_q, gate_k, gate_v = self._gates(theta)
-        at = first if positions is None else self._per_head(positions)
+        places = None if positions is None else self._per_head(positions)
+        at = first if places is None else places[:, first:]
         query = ops.rotary_features(theta, gate_q, self.rates, at)
-        keys = ops.rotary_features(theta, gate_k, self.rates, at)
         w0, w1 = (self._coefficients(pair, batch) for pair in (self.kernel.w0, self.kernel.w1))
         score, field = self.kernel.score, None
-        if past is not None:
-            keys, field = self._remember(theta, keys, w0, w1, past, first)
+        if cache is not None and cache.lean:
+            held = torch.polar(gate_k.to(theta.dtype).clamp(min=SMALLEST), theta)
+            held = cache.layers[0]["phasors"].write(first, held)
+            everywhere = 0 if places is None else places
+            keys = ops.rotary_features(held.angle(), held.abs(), self.rates, everywhere)
+            field = ops.fields(held.angle(), w0, w1, self.law.harmonics)
+        else:
+            keys = ops.rotary_features(theta, gate_k, self.rates, at)
+            if cache is not None:
+                keys, field = self._remember(theta, keys, w0, w1, cache.layers[0], first)
         drops = self.dropout > 0 and self.training
         update = gate_v * ops.synchronize(
             theta, query, keys, self._per_row(self.tau, batch), w0, w1, self.law.harmonics, self.law.frame,
@@ -255,7 +266,7 @@ def _divide(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Which pairs of positions are apart, and each position's place in its own sequence; None: all are together.
 
-    marks (B, T, 2) -> apart (B, T, first + T), positions (B, T)
+    marks (B, T, 2) -> apart (B, T, first + T), positions (B, first + T)
     """
     if past is not None and (marks is not None or "marks" in past.rows):
         if marks is None:
@@ -269,4 +280,4 @@ def _divide(
     own = begins.cumsum(1)
     place = torch.arange(marks.shape[1], device=marks.device)
     starts = torch.where(begins, place, 0).cummax(1).values
-    return own[:, first:, None] != own[:, None, :], (place - starts)[:, first:]
+    return own[:, first:, None] != own[:, None, :], place - starts
