@@ -2,13 +2,14 @@
 
     python -m benchmarks.recall --quick                                # one task, on a CPU (minutes)
     python -m benchmarks.recall --small --layers 1                     # every task, small, on a CPU (an hour)
-    python -m benchmarks.recall --device cuda --workers 12 --minutes 30   # the grid, many runs sharing the GPU
+    python -m benchmarks.recall --headline --device cuda --workers 6 --minutes 25   # zoology's four settings, on a GPU
+    python -m benchmarks.recall --device cuda --workers 6 --minutes 25   # the grid, the same way, again and again
     python -m benchmarks.recall --tasks mqar-64-4-random --models fsn transformer --layers 1
     python -m benchmarks.recall --report-only                          # table and figure of what is finished
 
-A cell (task, model, layers, width, learning rate, seed) that is finished has a JSON file and is not run again, so a
-command that was stopped goes on where it was. All learning rates are tried on the first seed; the other seeds take
-the best. What there was no time for is named in the table.
+A cell (task, model, layers, width, learning rate, seed, warm-up) that is finished has a JSON file and is not run again,
+so a command that was stopped goes on where it was. Every learning rate is tried on every seed. What there was no time
+for is named in the table.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import torch
 
 from benchmarks.recall import models, report
-from benchmarks.recall.tasks import SMALL, tasks
+from benchmarks.recall.tasks import SETTINGS, SMALL, tasks
 from benchmarks.recall.train import Cell, prepare, run_cell, work
 from fsn.errors import UserError
 from fsn.io import check_writable
@@ -40,6 +41,9 @@ WIDTHS = (64, 128)
 """Of multi-query recall; zoology's figure 2 goes on to 256 and 512. Other tasks take the widest of those given."""
 STEPS = 4_000
 SEEDS = (0, 1, 2)
+HEADLINE = ("transformer", "transformer-kvshift", "fsn", "fsn-score")
+"""On the settings of zoology's figure 2, one and two layers of width 64, at the two higher of its learning rates."""
+HEADLINE_STEPS = 1_500
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,9 +68,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="every task at a size for one CPU core, width 64, the seven models",
     )
+    grid.add_argument(
+        "--headline",
+        action="store_true",
+        help=f"multi-query recall in zoology's four settings, width 64: {', '.join(HEADLINE)}",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument(
-        "--workers", type=int, default=1, help="runs at once; on a GPU about one for each CPU core"
+        "--workers",
+        type=int,
+        default=1,
+        help="runs at once, also on one GPU, which they share",
     )
     parser.add_argument(
         "--minutes", type=float, default=None, help="no new cell after this; what is left is named"
@@ -88,19 +100,37 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--rates", nargs="+", type=float, default=None, help="default: those of each task's source"
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"at most, in each cell (default {STEPS:,})")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=None,
+        help=f"at most, in each cell (default {STEPS:,}, --headline {HEADLINE_STEPS:,})",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=int,
+        default=None,
+        help="steps in which the learning rate rises in a line (default: a tenth; none with --quick and --small)",
+    )
     parser.add_argument(
         "--report-only", action="store_true", help="write table and figure of what is finished"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.steps is None:
+        options.steps = HEADLINE_STEPS if options.headline else STEPS
+    return options
 
 
 def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
-    """Every cell at every learning rate, first seed first; :func:`later` decides about the other seeds."""
+    """Every cell, a task after the other: where time runs out, whole tasks are missing and not seeds of each."""
     known = tasks()
     cpu = options.quick or options.small
     of_grid = [name for name in known if name != QUICK and name.endswith(SMALL) == options.small]
-    chosen = options.tasks or ([QUICK] if options.quick else of_grid)
+    if options.quick:
+        of_grid = [QUICK]
+    elif options.headline:
+        of_grid = [f"mqar-{length}-{pairs}" for length, pairs in SETTINGS]
+    chosen = options.tasks or of_grid
     for name in chosen:
         if name not in known:
             raise UserError(f"there is no task {name!r}; choose of {', '.join(known)}")
@@ -109,15 +139,27 @@ def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
         if name not in available:
             raise UserError(f"there is no model {name!r}; choose of {', '.join(available)}")
     layers = options.layers or ([1] if options.quick else [1, 2])
-    widths = options.widths or ([64] if cpu else list(WIDTHS))
+    widths = options.widths or ([64] if cpu or options.headline else list(WIDTHS))
     all_models = [name for name in models.names(device) if not options.small or name != models.LAYER]
+    if options.headline:
+        all_models = list(HEADLINE)
+
+    def rates(task: str) -> tuple[float, ...]:
+        return tuple(options.rates or (known[task].rates[-2:] if options.headline else known[task].rates))
+
+    def warmup(task: str) -> int:
+        given: int | None = options.warmup
+        if given is None:
+            return 0 if cpu else known[task].steps(options.steps) // 10
+        return given
+
     cells = [
-        Cell(task, model, depth, width, rate, seed)
-        for seed in options.seeds
+        Cell(task, model, depth, width, rate, seed, warmup(task))
         for depth in layers
         for task in chosen
         for width in (widths if task.startswith("mqar") else [max(widths)])
-        for rate in (options.rates or known[task].rates)
+        for seed in options.seeds
+        for rate in rates(task)
         for model in (options.models or all_models)
     ]
     if options.quick and not options.layers:  # what attention needs for the same: a second layer
@@ -126,39 +168,32 @@ def plan(options: argparse.Namespace, device: torch.device) -> list[Cell]:
     return cells
 
 
-def split_by_seed(cells: list[Cell], first: int) -> tuple[list[Cell], list[Cell]]:
-    return [c for c in cells if c.seed == first], [c for c in cells if c.seed != first]
-
-
-def later(cells: list[Cell], found: dict[str, dict[str, Any]], first: int) -> list[Cell]:
-    """Of the other seeds' cells, those at the learning rate that did best on the first seed."""
-    groups: dict[tuple[str, str, int, int], list[dict[str, Any]]] = {}
-    for result in found.values():
-        c = result["cell"]
-        if c["seed"] == first:
-            groups.setdefault((c["task"], c["model"], c["layers"], c["width"]), []).append(result)
-    best = {key: report.best_rate(of) for key, of in groups.items()}
-    return [c for c in cells if best.get((c.task, c.model, c.layers, c.width)) == c.rate]
-
-
-def finished(folder: Path, cells: Iterable[Cell]) -> dict[str, dict[str, Any]]:
-    paths = {cell.name: folder / "cells" / f"{cell.name}.json" for cell in cells}
-    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+def finished(folder: Path, cells: Iterable[Cell], most: int) -> dict[str, dict[str, Any]]:
+    """The results that are there, all of them of as many steps as asked for."""
+    found = {}
+    for cell in cells:
+        path = folder / "cells" / f"{cell.name}.json"
+        if path.exists():
+            found[cell.name] = json.loads(path.read_text())
+            steps, asked = found[cell.name]["task"]["steps"], tasks()[cell.task].steps(most)
+            if steps != asked:
+                raise UserError(
+                    f"{cell.name} is there with {steps:,} steps, not {asked:,}; choose another folder with --out"
+                )
+    return found
 
 
 def run(options: argparse.Namespace) -> int:
     device = choose_device(options.device)
-    out = options.out or RESULTS / ("quick" if options.quick else "small" if options.small else "grid")
+    grids = {"quick": options.quick, "small": options.small, "headline": options.headline, "grid": True}
+    out = options.out or RESULTS / next(name for name, chosen in grids.items() if chosen)
     check_writable(out, "choose another folder with --out")
     cells = plan(options, device)
     left_out: list[str] = []
     if not options.report_only:
         deadline = time.time() + 60 * options.minutes if options.minutes else float("inf")
-        first, rest = split_by_seed(cells, options.seeds[0])
-        done = execute(first, options, device, out, deadline)
-        rest = later(rest, done, options.seeds[0])
-        done |= execute(rest, options, device, out, deadline)
-        left_out = [cell.name for cell in [*first, *rest] if cell.name not in done]
+        done = execute(cells, options, device, out, deadline)
+        left_out = [cell.name for cell in cells if cell.name not in done]
         if left_out:
             print(f"{len(left_out):,} cells were left out: there was no time for them, or they failed")
     for path in report.write(out, left_out):
@@ -170,7 +205,7 @@ def execute(
     cells: list[Cell], options: argparse.Namespace, device: torch.device, out: Path, deadline: float
 ) -> dict[str, dict[str, Any]]:
     """Run the cells that are not finished; the results of all that now are."""
-    done = finished(out, cells)
+    done = finished(out, cells, options.steps)
     todo = [cell for cell in cells if cell.name not in done]
     if done:
         print(f"{len(done):,} of {len(cells):,} cells are finished already")

@@ -31,10 +31,12 @@ class Row(NamedTuple):
     steps: tuple[int, ...]
     parameters: int
     state_size: int
+    warmup: int = 0
 
     @property
     def column(self) -> str:
-        return f"{self.task}, d {self.width}" + ("" if self.split == "test" else f", {self.split}")
+        warmup = f", warm-up {self.warmup}" if self.warmup else ""
+        return f"{self.task}, d {self.width}{warmup}" + ("" if self.split == "test" else f", {self.split}")
 
     def title(self, with_width: bool) -> str:
         """The column's name in a figure."""
@@ -66,14 +68,17 @@ def read_cells(folder: Path) -> list[dict[str, Any]]:
 
 
 def best_rate(cells: list[dict[str, Any]]) -> float:
-    """The learning rate with the highest mean accuracy, then the fewest steps, among those most seeds have seen."""
+    """The learning rate with the highest median accuracy, then the fewest steps, of those that most seeds have tried.
+
+    By the median, so that one seed that never started decides nothing: of two seeds by the better one.
+    """
     by_rate: dict[float, list[dict[str, Any]]] = defaultdict(list)
     for cell in cells:
         by_rate[cell["cell"]["rate"]].append(cell)
 
     def merit(rate: float) -> tuple[float, ...]:
         of = by_rate[rate]
-        score = statistics.fmean(cell["accuracy"]["test"] for cell in of)
+        score = statistics.median_high(cell["accuracy"]["test"] for cell in of)
         return len(of), score, -statistics.fmean(cell["history"][-1]["step"] for cell in of)
 
     return max(by_rate, key=merit)
@@ -90,12 +95,12 @@ def state_size(task: str, model: str, layers: int, width: int) -> int | None:
 
 
 def rows(cells: list[dict[str, Any]]) -> list[Row]:
-    groups: dict[tuple[str, str, int, int], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[str, str, int, int, int], list[dict[str, Any]]] = defaultdict(list)
     for cell in cells:
         c = cell["cell"]
-        groups[c["task"], c["model"], c["layers"], c["width"]].append(cell)
+        groups[c["task"], c["model"], c["layers"], c["width"], c.get("warmup", 0)].append(cell)
     found = []
-    for (task, model, layers, width), of in groups.items():
+    for (task, model, layers, width, warmup), of in groups.items():
         rate = best_rate(of)
         chosen = sorted((c for c in of if c["cell"]["rate"] == rate), key=lambda c: c["cell"]["seed"])
         for split in dict.fromkeys(name for c in chosen for name in c["accuracy"]):
@@ -103,9 +108,11 @@ def rows(cells: list[dict[str, Any]]) -> list[Row]:
             accuracies = tuple(c["accuracy"][split] for c in tested)
             steps = tuple(c["history"][-1]["step"] for c in tested)
             size = chosen[0]["parameters"], state_size(task, model, layers, width) or chosen[0]["state_size"]
-            found.append(Row(task, split, model, layers, width, rate, accuracies, steps, *size))
+            found.append(Row(task, split, model, layers, width, rate, accuracies, steps, *size, warmup))
     order, models = list(tasks()), [*OURS, *known_names()]
-    return sorted(found, key=lambda r: (order.index(r.task), r.width, r.layers, models.index(r.model)))
+    return sorted(
+        found, key=lambda r: (order.index(r.task), r.width, r.warmup, r.layers, models.index(r.model))
+    )
 
 
 def csv_text(found: list[Row]) -> str:
@@ -118,6 +125,7 @@ def csv_text(found: list[Row]) -> str:
             "model",
             "layers",
             "width",
+            "warmup",
             "rate",
             "mean",
             "spread",
@@ -131,8 +139,9 @@ def csv_text(found: list[Row]) -> str:
         spread = "" if row.spread is None else f"{row.spread:.4f}"
         writer.writerow(
             [
-                row.task, row.split, row.model, row.layers, row.width, f"{row.rate:.3g}", f"{row.mean:.4f}", spread,
-                len(row.accuracies), " ".join(map(str, row.steps)), row.parameters, row.state_size,
+                row.task, row.split, row.model, row.layers, row.width, row.warmup, f"{row.rate:.3g}",
+                f"{row.mean:.4f}", spread, len(row.accuracies), " ".join(map(str, row.steps)), row.parameters,
+                row.state_size,
             ]
         )  # fmt: skip
     return out.getvalue()
@@ -147,8 +156,8 @@ def markdown(found: list[Row], cells: list[dict[str, Any]], left_out: list[str])
         "# Recall",
         "",
         "Accuracy, mean ± standard deviation over three seeds (another number of seeds stands in brackets), at the",
-        "best learning rate of those tried on the first seed. State: the fewest numbers that must be kept to read on",
-        "after the task's T (a lean cache).",
+        "learning rate with the best median over seeds, of those that most seeds have tried. State: the fewest numbers",
+        "that must be kept to read on after the task's T (a lean cache).",
         "",
         "| model | layers | " + " | ".join(columns) + " |",
         "|---|---|" + "---|" * len(columns),

@@ -55,7 +55,12 @@ class Task:
     stop: float = 0.99
     """Training ends once the test accuracy is above this."""
     published: Mapping[str, str] = field(default_factory=dict)
-    """What others report for a model, by the names used here."""
+    """What others report for a model, by the names used here, and where."""
+
+    def steps(self, most: int) -> int:
+        """Of training, ``most`` at most."""
+        rows = self.rows[0]
+        return min(self.epochs * (rows // min(self.batch, rows)), most)
 
 
 # Multi-query associative recall ---------------------------------------------------------------------------------
@@ -63,6 +68,18 @@ class Task:
 ZOOLOGY = "HazyResearch/zoology@dbcb60d"
 FIGURE_2 = tuple(float(rate) for rate in np.logspace(-4, -2, 4))
 """The learning rates of zoology's figure 2."""
+SETTINGS = ((64, 4), (128, 8), (256, 16), (512, 64))
+"""Its lengths and pairs."""
+ONE_LAYER = "no better than guessing (arXiv:2508.19029, abstract)"
+DELTA = "arXiv:2406.06484"
+OF_FIGURE_2 = {
+    "transformer, two layers": "1.00 at every width from 64 to 512 (zoology's figure 2, arXiv:2312.04927, read off)",
+    "transformer, one layer": ONE_LAYER,
+}
+OF_THE_HARDEST = {
+    "deltanet and deltanet-noconv": f'"performs perfectly" ({DELTA}, section 4.1 on its figure 4)'
+}
+"""Of 512 symbols and 64 pairs."""
 
 
 def by_distractor(split: Split) -> dict[str, Split]:
@@ -96,9 +113,12 @@ def mqar(
             splits |= by_distractor(splits["test"])
         return splits
 
+    original = vocab == 8192 and fillers == "empty" and (length, pairs) in SETTINGS
+    hardest = OF_THE_HARDEST if (length, pairs) == SETTINGS[-1] else {}
     settings: dict[str, object] = {
         "batch": {512: 128, 256: 256}.get(length, 512),
         "rates": FIGURE_2,
+        "published": OF_FIGURE_2 | hardest if original else {},
     }
     settings.update(recipe)
     return Task(
@@ -167,6 +187,9 @@ def induction(vocab: int = 16, length: int = 256, train: int = 5_000, test: int 
         "tokens identical for equal seeds; batch 32 instead of 8, at most 64 epochs instead of 400, no dropout",
         batch=32,
         rates=(5e-4, 2e-3),
+        published={
+            "transformer, two layers of width 32": "0.972 at V = 20, T = 30, an earlier setting (readme at ec42595)"
+        },
     )
 
 
@@ -261,6 +284,18 @@ def languages(vocab: int = 20, length: int = 512, train: int = 5_000, test: int 
 MAD = "athms/mad-lab@0f49a45"
 
 
+def of_mad(**published: str) -> dict[str, str]:
+    """Means over MAD's settings of a task, its baseline and harder ones: two mixers of width 128, each before a SwiGLU.
+
+    Two values: the DeltaNet paper's figure 3, which has transformer and GLA from the MAD paper (arXiv:2403.17844), and
+    an independent repetition with flash-linear-attention's layers.
+    """
+    return {
+        name.replace("_", "-"): f"{value} ({DELTA}, figure 3; HassanJbara/lin-attn-bench@d7824e4)"
+        for name, value in published.items()
+    }
+
+
 def fuzzy_row(
     vocab: int, length: int, longest: int, training: bool, draw: np.random.Generator
 ) -> tuple[list[int], list[int]]:
@@ -344,6 +379,9 @@ def fuzzy(
         "tokens identical for equal seeds; at most 64 epochs instead of 200, weight decay 0.1",
         batch=128,
         rates=(5e-4, 1e-3),
+        published=of_mad(
+            transformer="0.298; 0.565", deltanet="0.357; 0.393", gla="0.069; 0.155", gated_deltanet="–; 0.286"
+        ),
     )
 
 
@@ -384,6 +422,9 @@ def selective_copying(
         "most 64 epochs instead of 200, weight decay 0.1",
         batch=128,
         rates=(5e-4, 1e-3),
+        published=of_mad(
+            transformer="0.996; 0.998", deltanet="1.000; 0.997", gla="0.886; 0.891", gated_deltanet="–; 0.997"
+        ),
     )
 
 
@@ -585,7 +626,7 @@ def tasks() -> dict[str, Task]:
     found = [
         mqar(length=length, pairs=pairs, fillers=fillers)
         for fillers in ("empty", "random")
-        for length, pairs in ((64, 4), (128, 8), (256, 16), (512, 64))
+        for length, pairs in SETTINGS
     ]
     found += [induction(), languages(), fuzzy(), selective_copying()]
     found += [repeat(name) for name in ("copy", "suffix-ngram", "duplicate-ngram")]

@@ -35,10 +35,13 @@ class Cell:
     width: int
     rate: float
     seed: int
+    warmup: int = 0
+    """Steps in which the learning rate rises in a line; cells of before it existed had none."""
 
     @property
     def name(self) -> str:
-        return f"{self.task}_{self.model}_L{self.layers}_d{self.width}_lr{self.rate:.3g}_s{self.seed}"
+        name = f"{self.task}_{self.model}_L{self.layers}_d{self.width}_lr{self.rate:.3g}_s{self.seed}"
+        return name + (f"_w{self.warmup}" if self.warmup else "")
 
 
 class OutOfTime(Exception):
@@ -180,7 +183,9 @@ class Step:
             self.graph, self.note = graph, "CUDA graph"
 
 
-def rate_at(task: Task, rate: float, step: int, steps: int) -> float:
+def rate_at(task: Task, cell: Cell, step: int, steps: int) -> float:
+    """The learning rate of a step, from 0 on: the task's schedule, over the warm-up multiplied by a line."""
+    rate = cell.rate * min(1.0, (step + 1) / max(1, cell.warmup))
     if task.schedule == "constant":
         return rate
     return 0.5 * rate * (1 + math.cos(math.pi * step / steps))
@@ -196,8 +201,7 @@ def train(
     state_size = learner.state_size(task.length, device)
     count = len(parts["train"].tokens)
     batch = min(task.batch, count)
-    epoch = count // batch
-    steps = min(task.epochs * epoch, most)
+    epoch, steps = count // batch, task.steps(most)
     every = max(1, min(epoch, 200, steps // 8))
     step = Step(learner, parts["train"], batch, task.weight_decay)
     order = np.random.default_rng(cell.seed)
@@ -208,7 +212,7 @@ def train(
         at = (done - 1) % epoch
         if at == 0:
             shuffled = torch.from_numpy(order.permutation(count)).to(device)
-        step(shuffled[at * batch : (at + 1) * batch], rate_at(task, cell.rate, done - 1, steps))
+        step(shuffled[at * batch : (at + 1) * batch], rate_at(task, cell, done - 1, steps))
         losses += step.loss
         if done % every == 0 or done == steps:
             found = accuracy(learner, parts["test"], task.score, batch)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +97,41 @@ def test_every_task_of_the_grid_states_source_and_difference() -> None:
     assert tasks.tasks()["mqar-512-64"].rates == pytest.approx((1e-4, 4.6416e-4, 2.15443e-3, 1e-2), rel=1e-4)
 
 
+def test_the_headline_is_zoologys_settings_on_every_seed_a_task_after_the_other() -> None:
+    cells = command.plan(command.parse(["--headline", "--device", "cpu"]), CPU)
+    assert len(cells) == len(set(cells)) == 4 * 2 * 3 * 2 * len(command.HEADLINE)
+    assert {(cell.width, cell.warmup) for cell in cells} == {(64, command.HEADLINE_STEPS // 10)}
+    assert [cell.rate for cell in cells[:: len(command.HEADLINE)][:2]] == pytest.approx(
+        [2.15443e-3, 1e-2], rel=1e-4
+    )
+    order = list(dict.fromkeys((cell.layers, cell.task) for cell in cells))
+    assert order == sorted(order, key=lambda place: (place[0], int(place[1].split("-")[1])))
+    changed = command.plan(command.parse(["--headline", "--models", "gla", "--widths", "128"]), CPU)
+    assert {(cell.model, cell.width) for cell in changed} == {("gla", 128)}
+
+
+def test_published_values_stand_where_the_setting_is_the_sources() -> None:
+    published = {name: task.published for name, task in tasks.tasks().items() if task.published}
+    assert set(published) == {
+        "mqar-64-4", "mqar-128-8", "mqar-256-16", "mqar-512-64", "induction", "fuzzy-recall", "selective-copy",
+    }  # fmt: skip
+    for values in published.values():
+        assert all("arXiv" in value or "readme" in value for value in values.values())
+
+
+def test_the_rate_rises_in_a_line_and_the_cell_says_so() -> None:
+    task = tasks.tasks()["mqar-64-4"]
+    plain = train.Cell("mqar-64-4", "fsn", 1, 64, 1e-2, 0)
+    warm = dataclasses.replace(plain, warmup=40)
+    assert warm.name == plain.name + "_w40"
+    rates = [
+        train.rate_at(task, warm, step, 400) / train.rate_at(task, plain, step, 400) for step in range(60)
+    ]
+    assert rates[:40] == pytest.approx([(step + 1) / 40 for step in range(40)]) and set(rates[40:]) == {1.0}
+    quick = dataclasses.replace(warm, task="mqar-v256-64-4-random", rate=3e-3)
+    assert train.rate_at(tasks.quick(), quick, 9, 800) == pytest.approx(3e-3 / 4)
+
+
 def test_the_small_grid_has_every_task_and_stays_small() -> None:
     found = {task.name.removesuffix(tasks.SMALL): task for task in tasks.small()}
     assert set(found) == {
@@ -106,9 +143,11 @@ def test_the_small_grid_has_every_task_and_stays_small() -> None:
     options = command.parse(["--small", "--device", "cpu"])
     cells = command.plan(options, CPU)
     assert {cell.task for cell in cells} == {task.name for task in found.values()}
-    assert {cell.model for cell in cells} == {*models.OURS, "fsn-score"} and {c.width for c in cells} == {64}
+    assert {cell.model for cell in cells} == {*models.OURS, "fsn-score"}
+    assert {(cell.width, cell.warmup) for cell in cells} == {(64, 0)}  # as the finished ones
     full = command.plan(command.parse(["--device", "cpu"]), CPU)
     assert not {cell.task for cell in cells} & {cell.task for cell in full}
+    assert {cell.warmup for cell in full} == {command.STEPS // 10}
 
 
 def test_small_induction_trains_on_the_answer_alone() -> None:
@@ -155,6 +194,7 @@ def test_the_state_is_counted_in_a_real_cache() -> None:
     assert models.Learner("transformer", 11, 8, 2, False).state_size(16, CPU) == 2 * 16 * 8 * 2
     one = models.Learner("fsn", 11, 8, 1, False)
     assert one.state_size(32, CPU) == 2 * one.state_size(16, CPU) > 0
+    assert models.Learner(models.LAYER, 11, 8, 1, False).state_size(16, CPU) == one.state_size(16, CPU)
 
 
 def test_accuracy_by_symbols_and_by_rows() -> None:
@@ -188,7 +228,7 @@ def test_a_grid_is_written_once_and_gone_on_with(
 ) -> None:
     assert command.main(tiny) == 0
     cells = sorted((tmp_path / "out" / "cells").glob("*.json"))
-    assert len(cells) == 2 * 2 + 2  # two models at two rates on the first seed, at one on the second
+    assert len(cells) == 2 * 2 * 2  # two models, two rates, two seeds
     found = json.loads(cells[0].read_text())
     assert found["history"][-1]["step"] == 8 and found["environment"]["packages"]["torch"]
     assert found["cell"]["seed"] == 0 and found["parameters"] > 0
@@ -201,6 +241,7 @@ def test_a_grid_is_written_once_and_gone_on_with(
 
     monkeypatch.setattr(train, "train", no_more)
     assert command.main(tiny) == 0
+    assert command.main([*tiny, "--steps", "4"]) == 2  # cells of other steps are not taken for these
     cells[0].unlink()
     with pytest.raises(AssertionError):
         command.main(tiny)
@@ -255,20 +296,40 @@ def test_what_there_was_no_time_for_is_named(tiny: list[str], tmp_path: Path) ->
     command.main([*tiny, "--seeds", "0"])
     command.main([*tiny, "--minutes", "1e-9"])
     table = (tmp_path / "out" / "table.md").read_text()
-    assert "Left out (2 cells)" in table and "_s1" in table
+    assert "Left out (4 cells)" in table and "_s1" in table
 
 
-def test_the_other_seeds_take_the_rate_that_did_best() -> None:
-    def cell(rate: float, seed: int) -> train.Cell:
-        return train.Cell("t", "fsn", 1, 8, rate, seed)
+def a_result(rate: float, seed: int, accuracy: float, warmup: int | None = None) -> dict[str, Any]:
+    cell = {"task": "mqar-small", "model": "fsn", "layers": 1, "width": 64, "rate": rate, "seed": seed}
+    cell |= {} if warmup is None else {"warmup": warmup}
+    history = [{"step": 400}]
+    return {
+        "cell": cell,
+        "accuracy": {"test": accuracy},
+        "history": history,
+        "parameters": 1,
+        "state_size": 1,
+    }
 
-    def result(rate: float, accuracy: float) -> dict[str, object]:
-        key = {"task": "t", "model": "fsn", "layers": 1, "width": 8, "rate": rate, "seed": 0}
-        return {"cell": key, "accuracy": {"test": accuracy}, "history": [{"step": 5}]}
 
-    found = {"a": result(1e-3, 0.4), "b": result(1e-2, 0.9)}
-    rest = [cell(rate, seed) for rate in (1e-3, 1e-2) for seed in (1, 2)]
-    assert command.later(rest, found, 0) == [cell(1e-2, 1), cell(1e-2, 2)]
+def test_a_seed_that_never_started_does_not_choose_the_rate() -> None:
+    tried = {3e-3: (0.9, 0.9, 0.9), 1e-2: (0.02, 0.99, 0.99)}
+    cells = [a_result(rate, seed, a) for rate, of in tried.items() for seed, a in enumerate(of)]
+    assert report.best_rate(cells) == 1e-2  # where the first seed alone would take 0.003
+    assert report.best_rate([cell for cell in cells if cell["cell"]["seed"] < 2]) == 1e-2
+    cells += [a_result(3e-2, 0, 1.0)]
+    assert report.best_rate(cells) == 1e-2  # a rate that one seed has tried is not compared with three
+
+
+def test_cells_with_warm_up_are_rows_of_their_own() -> None:
+    old = [a_result(1e-2, seed, 0.5) for seed in range(3)]
+    new = [a_result(1e-2, seed, 0.9, warmup=40) for seed in range(3)]
+    found = report.rows([*new, *old, a_result(1e-2, 3, 0.5, warmup=0)])
+    assert [(row.warmup, len(row.accuracies), row.mean) for row in found] == [
+        (0, 4, 0.5),
+        (40, 3, pytest.approx(0.9)),
+    ]
+    assert found[0].column == "mqar-small, d 64" and found[1].column == "mqar-small, d 64, warm-up 40"
 
 
 @pytest.mark.parametrize("wrong", [["--models", "fns"], ["--tasks", "mqr"]])
