@@ -21,6 +21,8 @@ from fsn.cli import COMMANDS, main
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/**/*.md")])
+HUB = ROOT / "docs" / "hub.md"
+OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -50,6 +52,8 @@ def check_without_running(command: str) -> bool:
     words = shlex.split(command, comments=True)
     if words[0] == "make":
         assert set(words[1:]) <= make_targets(), f"{command!r} names a target the Makefile does not have"
+        return True
+    if words[:2] == ["fsn", "explore"]:  # it serves until it is stopped: tests/explore
         return True
     if words[:2] == ["pip", "install"]:
         named = {extra for group in re.findall(r"\[([\w,-]+)\]", command) for extra in group.split(",")}
@@ -115,13 +119,80 @@ def test_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if p != README and blocks(p, "python")], ids=lambda p: p.name
+    "page", [p for p in PAGES if p not in (README, HUB) and blocks(p, "python")], ids=lambda p: p.name
 )
 def test_code_in_other_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     left = run_code(page)
     if page.name == "tour.md":
         check_tour(left, page.read_text("utf-8"))
+
+
+TASK = """
+task: my_task
+dataset_path: json
+dataset_kwargs: {data_files: {test: FOLDER/lines.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{start}}"
+doc_to_choice: ends
+doc_to_target: 1
+target_delimiter: ""
+metric_list: [{metric: acc}]
+"""
+
+
+@pytest.mark.slow
+def test_the_page_about_transformers_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Export, generation, fine-tuning, and lm-eval as a program of its own, with the model's code from the folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("my-text.txt").write_text("The city of Rome was founded long ago. " * 100)
+    Path("my_tasks").mkdir()
+    Path("lines.jsonl").write_text('{"start": "The Roman Em", "ends": ["xxxx", "pire"]}\n')
+    Path("my_tasks/my_task.yaml").write_text(TASK.replace("FOLDER", str(tmp_path)))
+    namespace: dict[str, object] = {"__name__": HUB.stem}
+    for language, body in FENCE.findall(HUB.read_text("utf-8")):
+        if language == "python":
+            exec(compile(body, HUB.name, "exec"), namespace)
+            continue
+        for line in body.splitlines() if language == "bash" else []:
+            name, *words = shlex.split(line)
+            if name == "fsn":
+                main(words)
+            elif name == "lm_eval":
+                command = [sys.executable, "-m", "lm_eval", *words]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=OFFLINE)
+                assert done.returncode == 0, done.stderr[-3000:]
+                assert re.search(r"\|acc\|.*\| *1\|", done.stdout), done.stdout
+    assert "The city of" in capfd.readouterr().out
+
+
+def test_commands_of_the_questions_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    for command in commands(ROOT / "docs" / "faq.md") + commands(ROOT / "docs" / "explore.md"):
+        if not check_without_running(command):
+            main(shlex.split(command)[1:])
+
+
+def test_diffs_of_the_contributing_page_fit_the_files() -> None:
+    """What a diff takes away stands there, and so does the name that it says where to look for."""
+    files = []
+    for diff in blocks(ROOT / "CONTRIBUTING.md", "diff"):
+        for line in diff.splitlines():
+            if header := re.match(r" # (\S+?\.py)(?:,|:|$)(?: (\w+(?:\.\w+)?)$)?", line):
+                path, place = ROOT / header[1], header[2]
+                files.append(path.name)
+                assert path.parent.is_dir(), line
+                for name in place.split(".") if place else []:
+                    assert name in path.read_text("utf-8"), f"{path.name} has no {name}"
+            elif line.startswith("-"):
+                assert line[1:] in path.read_text("utf-8").splitlines(), (
+                    f"{path.name} has no such line: {line}"
+                )
+    assert len(files) > 10
 
 
 def check_tour(namespace: dict[str, Any], text: str) -> None:
