@@ -228,9 +228,9 @@ def with_formulas(html: str) -> str:
 
 
 def three_numbers(readme: str) -> str:
-    """The rows of the README's first table as cards."""
+    """The rows of the README's first table as cards, with the conditions that stand below it."""
     table = re.search(
-        r"^\| \| FSN \| transformer \| with KV shift \| conditions \|\n\|[-|]+\|\n((?:\|.*\n)+)",
+        r"^\| \| FSN \| transformer \| with KV shift \| conditions \|\n\|[-|]+\|\n((?:\|.*\n)+)\n(.+)\n",
         readme,
         re.MULTILINE,
     )
@@ -245,7 +245,7 @@ def three_numbers(readme: str) -> str:
             f'<div class="theirs">transformer {theirs}, with KV shift {shifted}</div>'
             f'<div class="conditions">{conditions}</div></div>'
         )
-    return f'<div class="numbers">{"".join(cards)}</div>'
+    return f'<div class="numbers">{"".join(cards)}</div>\n\n{table[2]}'
 
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):(<code>)~?")
