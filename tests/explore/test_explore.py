@@ -17,7 +17,7 @@ import fsn
 from fsn.cli import main
 from fsn.data import Windows
 from fsn.errors import UserError
-from fsn.explore.explorer import Explorer, copy_depth, coupling_force, pulls, walk
+from fsn.explore.explorer import Explorer, copy_depth, coupling_force, forward_pass, pulls
 from fsn.measure import without_field
 from fsn.measure.copy_depth import CAP, label
 from fsn.models import FSN
@@ -97,7 +97,7 @@ def test_pulls_add_up_to_the_update_of_the_layer(explorer: Explorer) -> None:
     model = explorer.model
     assert isinstance(model, FSN)
     tokens, at = model.encode(TWICE)[0], 90
-    one = walk(model, tokens)
+    one = forward_pass(model, tokens)
     with fsn.record(model, "layers.*.coupling") as points, torch.no_grad():
         model(torch.cat((model.encode("\n")[0], tokens))[None])
     turning = model.config.coupling.frame == "co-rotating"
@@ -122,7 +122,7 @@ def test_the_last_layer_is_pulled_towards_what_comes(explorer: Explorer) -> None
     for rows in said["attention"].values():
         assert all(sum(row) == pytest.approx(1.0, abs=0.01) for row in rows)
     assert len(inside["states"]) == 5 and len(inside["moves"]) == 4
-    first = pulls(explorer.model, walk(explorer.model, explorer.model.encode("a")[0]), 0, 5)  # type: ignore[arg-type]
+    first = pulls(explorer.model, forward_pass(explorer.model, explorer.model.encode("a")[0]), 0, 5)  # type: ignore[arg-type]
     assert first["layers"][0] == {"present": [], "successor": [], "goal": 0}
 
 

@@ -23,9 +23,9 @@ def shared(name: str, seconds: list[float], losses: list[float]) -> Run:
     )
 
 
-def test_held_up_epochs_are_those_clearly_slower_than_the_median() -> None:
+def test_slow_epochs_are_those_clearly_slower_than_the_median() -> None:
     run = shared("f", [250.0, 300.0, 100.0, 100.0, 110.0, 112.0, 100.0, 90.0, 99.0], [1.7] * 9)
-    assert metrics.held_up(run) == [1, 2, 6]
+    assert metrics.slow_epochs(run) == [1, 2, 6]
     assert metrics.median_epoch(run) == pytest.approx(100.0)
     ends = metrics.steady_seconds(run)
     assert ends[:4] == pytest.approx([100.0, 200.0, 300.0, 400.0]) and ends[-1] == pytest.approx(899.0)
@@ -35,7 +35,7 @@ def test_held_up_epochs_are_those_clearly_slower_than_the_median() -> None:
 
 def test_a_run_alone_on_its_device_is_left_as_it_is() -> None:
     run = made_up_run("f", [1.8, 1.7, 1.6])
-    assert metrics.held_up(run) == [] and metrics.pace_notes([run]) == []
+    assert metrics.slow_epochs(run) == [] and metrics.pace_notes([run]) == []
     assert metrics.steady_seconds(run) == pytest.approx([100.0, 200.0, 300.0])
     plain, steady = (training.curve_of(run, steady=s) for s in (False, True))
     assert steady.seconds.tolist() == pytest.approx(plain.seconds.tolist())
@@ -64,4 +64,4 @@ def test_speed_without_the_hold_up_but_memory_of_all() -> None:
 
 def test_seconds_that_were_not_logged_hold_nobody_up() -> None:
     run = made_up_run("f", [1.8, 1.7], cumulative_s=None)
-    assert metrics.held_up(run) == [] and metrics.pace_notes([run]) == []
+    assert metrics.slow_epochs(run) == [] and metrics.pace_notes([run]) == []

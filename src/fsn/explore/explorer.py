@@ -36,8 +36,8 @@ Cut = tuple[int, str]
 
 
 @dataclass(frozen=True)
-class Walk:
-    """One model's way through a text of n symbols: position 0 is the line break before it, position i symbol i."""
+class ForwardPass:
+    """A model's forward pass over n symbols: position 0 is the line break before them, position i symbol i."""
 
     log_probabilities: Tensor
     """(n + 1, V) in bits, row t for what follows position t"""
@@ -65,7 +65,7 @@ class Explorer:
             )
         self.longest = min(model.window for model in self.models.values()) - 1
         self._lock = threading.Lock()
-        self._last: tuple[Any, dict[str, Walk]] = (None, {})
+        self._last: tuple[Any, dict[str, ForwardPass]] = (None, {})
 
     # -- what is asked -------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Explorer:
                 stack.enter_context(without_field(self.model, field, layer))
             yield
 
-    def _passes(self, text: str, cuts: Sequence[Cut]) -> tuple[Tensor, dict[str, Walk]]:
+    def _passes(self, text: str, cuts: Sequence[Cut]) -> tuple[Tensor, dict[str, ForwardPass]]:
         """The text's tokens, and every model's way through them; the last answer is kept for the next question."""
         tokenizer = self.model.tokenizer
         assert tokenizer is not None
@@ -151,14 +151,14 @@ class Explorer:
         key = (text, tuple(sorted(set(cuts))))
         with self._lock:
             if self._last[0] != key:
-                passes = {name: walk(model, tokens) for name, model in self.models.items()}
+                passes = {name: forward_pass(model, tokens) for name, model in self.models.items()}
                 if cuts:
                     with self._without(cuts):
-                        passes["cut"] = walk(self.model, tokens)
+                        passes["cut"] = forward_pass(self.model, tokens)
                 self._last = (key, passes)
             return tokens, self._last[1]
 
-    def _losses(self, one: Walk, tokens: Tensor) -> dict[str, Any]:
+    def _losses(self, one: ForwardPass, tokens: Tensor) -> dict[str, Any]:
         bits = -one.log_probabilities[:-1].gather(1, tokens[:, None])[:, 0]
         top = one.log_probabilities.topk(LIKELIEST)
         names = {token: self._labels(torch.tensor([token]))[0] for token in top.indices.unique().tolist()}
@@ -193,7 +193,7 @@ def meaning(model: LanguageModel) -> Any:
     return tokenizer.end, added, *(whole[part] for part in ("model", "normalizer", "pre_tokenizer"))
 
 
-def walk(model: LanguageModel, tokens: Tensor) -> Walk:
+def forward_pass(model: LanguageModel, tokens: Tensor) -> ForwardPass:
     """A model reads a line break and then the tokens (n,); everything the page shows is recorded."""
     assert model.tokenizer is not None
     device = next(model.parameters()).device
@@ -201,7 +201,7 @@ def walk(model: LanguageModel, tokens: Tensor) -> Walk:
     points = (*INSIDE, *INSIDE_PHASES) if isinstance(model, FSN) else INSIDE
     with evaluating(model), record(model, *points) as seen:
         logits = model(torch.cat((start, tokens))[None].to(device))
-    return Walk(
+    return ForwardPass(
         logits[0].double().log_softmax(-1).cpu() / NATS_PER_BIT, {k: v.cpu() for k, v in seen.items()}
     )
 
@@ -214,7 +214,7 @@ def copy_depth(tokens: Tensor) -> tuple[list[int], list[int]]:
     return [0, *labels.depth[0].tolist()], [0, *labels.distance[0].tolist()]
 
 
-def pulls(model: FSN, one: Walk, at: int, target: int) -> dict[str, Any]:
+def pulls(model: FSN, one: ForwardPass, at: int, target: int) -> dict[str, Any]:
     """How the phases of the position before symbol ``at`` moved from layer to layer, and what pulled them.
 
     The pull of the token at u is the part of the update that comes with A_tu: its size over all coordinates, for the

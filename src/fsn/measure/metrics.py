@@ -1,7 +1,7 @@
 """Run folders as the instruments see them: logged values, checks that keep a comparison honest, and seconds.
 
 A run that goes on over several sittings shares its device now and then, and the seconds of such an epoch say nothing
-about the model. An epoch that took clearly longer than the run's median epoch is taken for one that was held up.
+about the model. An epoch that took clearly longer than the run's median epoch is taken for one that was slowed.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def require_epochs(runs: Sequence[Run], epochs: int) -> None:
 
 
 SLOW = 0.9
-"""Below this share of the median epoch's speed an epoch counts as held up."""
+"""Below this share of the median epoch's speed an epoch counts as slowed."""
 
 
 def epoch_seconds(run: Run) -> list[float]:
@@ -153,24 +153,24 @@ def median_epoch(run: Run) -> float:
     return float(np.median(known)) if known else math.nan
 
 
-def held_up(run: Run) -> list[int]:
-    """The epochs (from 1) that were held up."""
+def slow_epochs(run: Run) -> list[int]:
+    """The epochs (from 1) that were slowed."""
     usual = median_epoch(run)
     return [i + 1 for i, s in enumerate(epoch_seconds(run)) if s * SLOW > usual]
 
 
 def steady_seconds(run: Run) -> list[float]:
-    """Cumulative seconds at the end of every epoch, as if held-up epochs had taken the median."""
-    slow, usual = set(held_up(run)), median_epoch(run)
+    """Cumulative seconds at the end of every epoch, as if slowed epochs had taken the median."""
+    slow, usual = set(slow_epochs(run)), median_epoch(run)
     seconds = [usual if i in slow else s for i, s in enumerate(epoch_seconds(run), 1)]
     return [float(end) for end in np.cumsum(seconds)]
 
 
 def pace_notes(runs: Iterable[Run]) -> list[str]:
-    """One sentence for each run with held-up epochs."""
+    """One sentence for each run with slowed epochs."""
     notes = []
     for run in runs:
-        slow = held_up(run)
+        slow = slow_epochs(run)
         if slow:
             spans = np.split(slow, np.flatnonzero(np.diff(slow) > 1) + 1)
             which = ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)

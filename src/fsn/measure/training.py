@@ -29,7 +29,7 @@ from .metrics import (
     epoch_value,
     epoch_values,
     finished_epochs,
-    held_up,
+    slow_epochs,
     require_epochs,
     steady_seconds,
     valid_bits,
@@ -305,9 +305,9 @@ def _mean(values: Sequence[float]) -> float:
 
 def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
     """``SPEEDS`` of one run, ``nan`` where nothing was logged; with ``steady`` of the epochs that had the device to
-    themselves (:func:`~fsn.measure.metrics.held_up`)."""
+    themselves (:func:`~fsn.measure.metrics.slow_epochs`)."""
     require_epochs([run], 1)
-    slow = set(held_up(run)) if steady else set()
+    slow = set(slow_epochs(run)) if steady else set()
     every = finished_epochs(run)
     epochs = [row for i, row in enumerate(every, 1) if i not in slow] or every
     training, validation = epoch_values(epochs, "train_s"), epoch_values(epochs, "valid_s")

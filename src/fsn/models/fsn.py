@@ -87,7 +87,7 @@ class FSNLayer(nn.Module):
         tau: Tensor,
         context: Context = PLAIN,
     ) -> tuple[Tensor, Tensor | None]:
-        if context.reads_on and register is None:
+        if context.decodes and register is None:
             coupling, bounds = self.coupling, (self.attention_bound, self.feedforward_bound)
             if coupling.takes(gates) and not hooked(coupling, *bounds):
                 raw = decode.coupling(theta, gates, tau, coupling.kernel, coupling.rates, context)
@@ -143,7 +143,7 @@ class FSN(LanguageModel):
         """
         theta = context.probe("phases", self.embedding(tokens))
         if context.cache is not None:
-            context.reads_on = decode.applies(theta, context)
+            context.decodes = decode.applies(theta, context)
         size = self.config.register_size
         register = theta.new_zeros(*theta.shape[:2], size) if size else None
         for i, layer in enumerate(self.layers):

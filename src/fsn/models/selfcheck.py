@@ -39,20 +39,20 @@ def disagreement(config: FSNConfig, device: torch.device, dtype: torch.dtype, le
         counter = torch.tensor(11)
     scatter(model)
     text = text.to(device)
-    key = ops.DropoutKey(counter.to(device)) if model.uses_dropout else None
-    found = errors(model.to(device), text[:, :-1].contiguous(), text[:, 1:].contiguous(), dtype, key)
+    dropout_key = ops.DropoutKey(counter.to(device)) if model.uses_dropout else None
+    found = errors(model.to(device), text[:, :-1].contiguous(), text[:, 1:].contiguous(), dtype, dropout_key)
     return check.in_words(found, dtype, "loss")
 
 
 def errors(
-    model: FSN, tokens: Tensor, targets: Tensor, dtype: torch.dtype, key: ops.DropoutKey | None = None
+    model: FSN, tokens: Tensor, targets: Tensor, dtype: torch.dtype, dropout_key: ops.DropoutKey | None = None
 ) -> Errors:
     """Errors of the loss and, if gradients are enabled, of the gradient of its mean: see :func:`check.compare`."""
-    context = Context(NO_PROBE, key)
+    context = Context(NO_PROBE, dropout_key)
 
     def losses(model: FSN, way: str) -> Tensor:
         if way == "fused":
-            return fused_stack.loss(model, tokens, targets, key)
+            return fused_stack.loss(model, tokens, targets, dropout_key)
         return ops.cross_entropy(model.readout(model.phases(tokens, context)), targets)
 
     mean = torch.full(tokens.shape, 1 / tokens.numel(), device=tokens.device)

@@ -20,7 +20,7 @@ class Context:
     padding: (B, first + T), true for positions that no later one looks at; None: there are none.
     documents: (B, T), the number of the document that a position belongs to, rising; None: all belong to one. No
     position looks into another document. For a sequence read whole.
-    reads_on: the positions follow what the cache holds, and ``nn/decode.py`` computes them.
+    decodes: the positions follow a cache, and the shorter path of ``nn/decode.py`` computes them.
 
     A plain class: torch.compile of PyTorch 2.11 cannot trace a dataclass with a default that is an object, and would
     cut the model into a piece for each layer.
@@ -35,18 +35,18 @@ class Context:
         first: int = 0,
         padding: Tensor | None = None,
         documents: Tensor | None = None,
-        reads_on: bool = False,
+        decodes: bool = False,
     ) -> None:
         self.probe: Probe = NO_PROBE if probe is None else probe
         self.dropout_key, self.cache, self.past, self.first = dropout_key, cache, past, first
-        self.padding, self.documents, self.reads_on = padding, documents, reads_on
+        self.padding, self.documents, self.decodes = padding, documents, decodes
 
     def layer(self, index: int) -> Context:
         """The same inside a layer: its points by its name, its part of the cache."""
         past = None if self.cache is None else self.cache.layers[index]
         probe = self.probe.at(f"layers.{index}") if self.probe.active else self.probe
         return Context(
-            probe, self.dropout_key, self.cache, past, self.first, self.padding, self.documents, self.reads_on
+            probe, self.dropout_key, self.cache, past, self.first, self.padding, self.documents, self.decodes
         )
 
     @property

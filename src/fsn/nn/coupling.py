@@ -144,7 +144,7 @@ class FrustratedCoupling(Rotary):
 
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers."""
-        if context.reads_on and self.takes(gates):
+        if context.decodes and self.takes(gates):
             return decode.coupling(theta, gates, tau, self.kernel, self.rates, context)
         probe, past, first = context.probe, context.past, context.first
         kernel = self.kernel

@@ -1,4 +1,4 @@
-"""Reading on: the attention half for a few positions that follow what a cache holds.
+"""Cached decoding: the attention half for a few positions that follow what a cache holds.
 
 A cache keeps the keys of every position, its phases, and the fields of all but the last, as complex numbers
 
@@ -57,7 +57,7 @@ def state_of(*weights: Tensor | None) -> State:
 
 
 def applies(theta: Tensor, context: Context) -> bool:
-    """Whether these phases are read on here: single or double precision after a cache that holds some, no autocast."""
+    """Whether these positions are decoded here: float32 or float64 after a cache that holds some, no autocast."""
     if context.cache is None or context.first == 0 or context.probe.active or context.dropout_key is not None:
         return False
     exact = theta.dtype in (torch.float32, torch.float64)

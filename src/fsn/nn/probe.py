@@ -8,8 +8,9 @@
         logits = model(tokens)
 
 While a model is being probed it runs its reference path, where every named quantity exists as a tensor. A record holds
-what the last call left. Where ``model.extend`` reads on, points are of the new positions; scores and attention have a
-column for each position so far, and ``fields`` are those of all positions so far, since a successor completes the last.
+what the last call left. Where ``model.extend`` continues from a cache, points are of the new positions; scores and
+attention have a column for each position so far, and ``fields`` are those of all positions so far, since a successor
+completes the last.
 """
 
 from __future__ import annotations
