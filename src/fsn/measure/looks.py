@@ -129,7 +129,7 @@ FAINT = 0.08
 
 
 def draw_looks(seen: Sequence[Looks]) -> Figure:
-    """Mean attention from a repeated passage to its first occurrence, by layer: at 0 the same place, at +1 what came next.
+    """Mean attention from a repeated passage to its first occurrence, by layer: 0 is the same place, +1 what came next.
 
     Of every model the layers that look back at least faintly have a panel, and always the one that does so most.
     """

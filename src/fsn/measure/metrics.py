@@ -1,7 +1,7 @@
 """Run folders as the instruments see them: logged values, checks that keep a comparison honest, and seconds.
 
-A run that goes on over several sittings shares its device now and then, and the seconds of such an epoch say nothing
-about the model. An epoch that took clearly longer than the run's median epoch is taken for one that was slowed.
+A run may share its device with other jobs for a while, and the seconds of such an epoch say nothing about the model. An
+epoch that took clearly longer than the run's median epoch counts as slowed by other jobs.
 """
 
 from __future__ import annotations

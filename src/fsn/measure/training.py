@@ -29,8 +29,8 @@ from .metrics import (
     epoch_value,
     epoch_values,
     finished_epochs,
-    slow_epochs,
     require_epochs,
+    slow_epochs,
     steady_seconds,
     valid_bits,
 )
