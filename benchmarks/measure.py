@@ -210,7 +210,7 @@ def _training(config: Config, recipe: Recipe, device: torch.device) -> Ready:
             return None
         stepper.seek(0, 0)
         batch = (
-            *stepper.gather(stepper.parts[recipe.batch_size][0]),
+            *stepper.gather(stepper.micro_batches[recipe.batch_size][0]),
             recipe.precision,
             DropoutKey(stepper.counter, 0),
         )

@@ -16,7 +16,7 @@ from pydoc_data.topics import topics
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import fsn
-from fsn.data import Reading
+from fsn.data import ReadOptions
 from fsn.train import Recipe, train
 
 parser = argparse.ArgumentParser()
@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as scratch:
             folder / name,
             recipe,
             overrides={"k": 48, "layers": 2},
-            reading=Reading(tokenizer=file, text_column="text"),
+            reading=ReadOptions(tokenizer=file, text_column="text"),
             quiet=True,
         )
         best = run.best

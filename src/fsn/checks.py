@@ -1,4 +1,4 @@
-"""Checks for frozen dataclasses that hold what a user has written: one sentence with the remedy, or nothing."""
+"""Checks of configs that a user has written: frozen dataclasses whose mistakes raise one sentence with the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import UserError
 from .text import printable
 
 INT_LIMIT = 2**64
-"""Whole numbers are smaller than this; nothing that is counted here comes near it."""
+"""Whole numbers must be smaller than this."""
 
 _NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
 
@@ -35,8 +35,7 @@ def check_types(config: Any, what: str = "") -> None:
     of these with None. A whole number fits where a float is declared; true and false are no numbers. ``what`` is put
     before the sentence, e.g. ``"recipe: "``.
     """
-    cls: Any = type(config)
-    for name, declared in _hints(cls).items():
+    for name, declared in field_types(config.__class__).items():
         value = getattr(config, name)
         if not _fits(value, declared):
             limit = " below 2^64" if isinstance(value, int) and abs(value) >= INT_LIMIT else ""
@@ -46,7 +45,8 @@ def check_types(config: Any, what: str = "") -> None:
 
 
 @functools.cache  # reading them takes longer than the check, and a reproduction asks for thousands of recipes
-def _hints(cls: Any) -> dict[str, Any]:
+def field_types(cls: Any) -> dict[str, Any]:
+    """The declared type of every field of a dataclass."""
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 

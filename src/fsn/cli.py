@@ -1,7 +1,7 @@
-"""One command line over all of it.
+"""The command line.
 
 A command is a function with types and a docstring, from which tyro makes its options and its help. To add one, write
-the function and enter it in :data:`COMMANDS`. Modules are imported only when their command is called.
+the function and enter it in :data:`COMMANDS`. The module of a command is imported only when it is called.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COMMANDS = {
     "archive": ("paper.command", "archive", "keep a run in results/"),
     "export": ("hub.export", "export", "a run as a model for Hugging Face tools"),
 }
-"""By name, the module and the function of every command, and what `fsn --help` says of it."""
+"""name -> (module, function, line in `fsn --help`)"""
 
 DESCRIPTION = """\
 fsn: attention as frustrated synchronization
@@ -53,11 +53,11 @@ examples:
 
 
 NOT_AN_INT = "invalid literal for int() with base 10:"
-"""Python's words for a number that is not whole."""
+"""Python's message for a number that is not whole."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of ``fsn``. Mistakes a user can mend end with one line and exit code 2."""
+    """Entry point of ``fsn``. A user's mistake prints one line and exits with code 2."""
     open_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -66,26 +66,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except BrokenPipeError:  # the reader of our output has gone, e.g. `fsn models | head`
+    except BrokenPipeError:  # the reader of the pipe has exited, e.g. `fsn models | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None
     except OSError as error:  # a disk that is full or failing, a limit on open files
         fail(
-            f"{error.filename or 'a file'} cannot be used ({error.strerror or error}); mend that and try again"
+            f"{error.filename or 'a file'} cannot be used ({error.strerror or error}); fix that and try again"
         )
 
 
 def fail(sentence: str) -> None:
     rank = os.environ.get("RANK", "")
-    if not rank.isdigit() or int(rank) == 0:  # under torchrun one process speaks for all
+    if not rank.isdigit() or int(rank) == 0:  # under torchrun only the main process prints
         print(f"fsn: {printable(sentence)}", file=sys.stderr)
     raise SystemExit(2) from None
 
 
 def open_streams() -> None:
-    """Let every print succeed: closed streams (``2>&-``) are opened on nothing, and no character is an error.
+    """Make every print succeed: closed streams (``2>&-``) go to os.devnull, and characters that the terminal's encoding
+    lacks are escaped.
 
-    A file opened later would take the number of a closed stream and with it all that is printed there.
+    A file opened later would otherwise get the descriptor of the closed stream and all that is printed there.
     """
     for number, name in ((1, "stdout"), (2, "stderr")):
         try:
@@ -117,7 +118,7 @@ def run(words: list[str]) -> None:
         if name == chosen:
             called = getattr(importlib.import_module(f"fsn.{module}"), function)
             app.command(name=name)(bound(called))
-        else:  # its name and a line are enough for the help; its module would bring PyTorch along
+        else:  # the help needs a name and a line only; the module would import PyTorch
             app.command(name=name, help=about)(lambda: None)
     if chosen not in COMMANDS:
         with contextlib.suppress(SystemExit):
@@ -129,8 +130,7 @@ def run(words: list[str]) -> None:
 
 
 def bound(function: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """``function`` for tyro, which gets its arguments now and is called later, outside the parser: tyro reports what
-    goes wrong in there as a mistake in an option."""
+    """``function``, to be called after the parser has ended: tyro reports a ValueError within as a wrong option."""
 
     @functools.wraps(function)
     def bind(*positional: Any, **named: Any) -> Callable[[], None]:
@@ -140,27 +140,30 @@ def bound(function: Callable[..., None]) -> Callable[..., Callable[[], None]]:
 
 
 def gathered(words: Sequence[str], function: Callable[..., None]) -> list[str]:
-    """``words`` with the values of a list behind one mention of it: it may be given in one go or in several,
-    ``--sizes 1m 2m`` or ``--sizes 1m --sizes 2m``."""
+    """``words`` with the values of a repeated option gathered in one place: ``--sizes 1m --sizes 2m`` means
+    ``--sizes 1m 2m``.
+
+    tyro's UseAppendAction takes the first form but not the second, and adds the values to the default.
+    """
     lists = {option for option, kind in options_of(function).items() if get_origin(kind) is tuple}
     others: list[str] = []
     values: dict[str, list[str]] = {}
-    place = others
+    target = others
     for word in words:
         name, equals, value = word.partition("=")
         option = name.replace("_", "-")
         if option in lists:
-            place = values.setdefault(option, [])
-            place += [value] if equals else []
+            target = values.setdefault(option, [])
+            target += [value] if equals else []
             continue
         if word.startswith("--"):
-            place = others
-        place.append(word)
+            target = others
+        target.append(word)
     return others + [word for option, given in values.items() for word in (option, *given)]
 
 
 def options_of(function: Callable[..., None]) -> dict[str, Any]:
-    """The options of a command, and what each takes."""
+    """The options of a command, and their types."""
     kinds = get_type_hints(function)
     for kind in list(kinds.values()):
         kinds |= get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
@@ -169,14 +172,14 @@ def options_of(function: Callable[..., None]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def one_sentence(command: str, options: Sequence[str] = ()) -> Iterator[None]:
-    """Tell a mistake in the options in one sentence, as every other.
+    """Report a mistake in the options in one sentence.
 
-    tyro draws a box over several lines; its hook for parse errors is private, so what the hook does not know, or a
-    tyro without it, still draws the box and ends with the same exit code 2.
+    tyro prints a box of several lines. Its hook for parse errors is private; a tyro without it still prints the box and
+    exits with code 2, as for errors that :func:`sentence_of` does not know.
     """
     import tyro
 
-    def tell(event: Any) -> None:
+    def report(event: Any) -> None:
         sentence = sentence_of(event)
         if sentence:
             unknown = event.tokens[0] if type(event).__name__ == "UnrecognizedArgs" else ""
@@ -185,12 +188,12 @@ def one_sentence(command: str, options: Sequence[str] = ()) -> Iterator[None]:
 
     errors = getattr(tyro, "_errors", None)
     hook = getattr(errors, "on_parse_error", None)
-    with hook(tell) if hook is not None else contextlib.nullcontext():
+    with hook(report) if hook is not None else contextlib.nullcontext():
         yield
 
 
 def sentence_of(event: Any) -> str:
-    """What tyro found wrong, in one sentence; empty for what is unknown here."""
+    """tyro's error in one sentence; empty for a kind that is unknown here."""
     try:
         match type(event).__name__:
             case "MissingArgs":
@@ -257,7 +260,7 @@ def models(
 
 
 def corpora() -> None:
-    """List the corpora that have a name. Any file or folder works too: --corpus PATH."""
+    """List the named corpora. Any file or folder works too: --corpus PATH."""
     from .data import available
     from .progress import print_table
 

@@ -1,5 +1,4 @@
-"""Files: written so that a half-written one never replaces a good one, read within bounds, and what goes wrong with
-them in one sentence."""
+"""Files: written atomically, read up to a size limit, with every error as one sentence."""
 
 from __future__ import annotations
 
@@ -22,46 +21,37 @@ MOST_NODES = 200_000
 """Values in a YAML file, each counted as often as aliases repeat it."""
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------
 
 
 class MissingFile(UserError, FileNotFoundError):
-    """A file that is not there."""
+    """A file that does not exist."""
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str], instead: str) -> Iterator[None]:
-    """Tell what keeps ``path`` from being written in one sentence, which ends with what to do ``instead``."""
+    """Raise errors of writing ``path`` as one sentence, which ends with what to do ``instead``."""
     try:
         yield
-    except (BrokenPipeError, UserError):  # the reader of our output has gone; and what is a sentence already
+    except (BrokenPipeError, UserError):  # a pipe's reader has exited; and what is a sentence already
         raise
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror or error}); {instead}") from error
 
 
 def check_writable(folder: str | os.PathLike[str], instead: str) -> None:
-    """Refuse a folder in which nothing can be written before work is done for it; it need not be there yet."""
+    """Stop if nothing can be written in ``folder``, which need not exist yet: before any work is done for it."""
     if Path(folder).parts[:1] == ("~",):
         raise UserError(
-            f"{folder} would be a folder of the name ~: write your home in full, or a space in place of ="
+            f"{folder} would be a folder named ~: write your home in full, or a space in place of ="
         )
     with writing(folder, instead):
-        nearest = next(place for place in (Path(folder), *Path(folder).parents) if place.exists())
+        nearest = next(path for path in (Path(folder), *Path(folder).parents) if path.exists())
         tempfile.TemporaryFile(dir=nearest).close()
 
 
-def is_writable(folder: str | os.PathLike[str]) -> bool:
-    """Whether something can be written in ``folder``, which need not be there yet."""
-    try:
-        check_writable(folder, "")
-    except UserError:
-        return False
-    return True
-
-
 def is_plain_name(name: str) -> bool:
-    """Whether ``name`` can be that of one thing in a folder."""
+    """Whether ``name`` can be that of a file or folder, without a path."""
     return name not in ("", ".", "..") and "\0" not in name and name == Path(name).name
 
 
@@ -70,10 +60,10 @@ def is_plain_name(name: str) -> bool:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a binary file that becomes ``path`` only if the block ends well.
+    """Yield a binary file that becomes ``path`` if the block raises no error.
 
-    The bytes go to a temporary file in the same folder, are flushed to the disk, and are renamed over ``path``
-    in one step. After a crash at any moment ``path`` holds either all of the old bytes or all of the new ones.
+    The bytes go to a temporary file in the same folder, which is flushed to the disk and renamed to ``path``. After a
+    crash at any moment ``path`` holds either all of the old bytes or all of the new ones.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -93,10 +83,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Remove the temporary files of :func:`atomic_file` that a killed process left in a folder of its own."""
-    for left in Path(folder).glob(".*.tmp"):
+    """Remove temporary files of :func:`atomic_file` that a killed process left in ``folder``."""
+    for file in Path(folder).glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            left.unlink()
+            file.unlink()
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
@@ -110,13 +100,13 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def write_bytes_atomic(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replace ``path`` with ``data`` in one step."""
+    """Replace ``path`` with ``data`` atomically."""
     with atomic_file(path) as file:
         file.write(data)
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Replace ``path`` with ``text`` (UTF-8) in one step."""
+    """Replace ``path`` with ``text`` (UTF-8) atomically."""
     write_bytes_atomic(path, text.encode("utf-8"))
 
 
@@ -127,10 +117,10 @@ NAME = "check the name and that you may read it"
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:
-    """A path as people write it: ``~`` is their folder, and one that cannot be is a sentence."""
+    """A path as a user wrote it, with ``~`` expanded; an impossible one raises a sentence."""
     text = os.fspath(path)
     if "\0" in text:
-        raise UserError(f"{text!r} holds a zero byte, which no path can; leave it out")
+        raise UserError(f"{text!r} holds a zero byte, which no path may; leave it out")
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -140,10 +130,10 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 
 
 def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = LARGEST_FILE) -> bytes:
-    """The bytes of a regular file, at most ``largest``; a device, a pipe or a folder, and what cannot be read, is a
-    sentence, and :class:`MissingFile` where there is no such file.
+    """The bytes of a regular file of at most ``largest`` bytes; anything else raises a sentence, and a file that does
+    not exist :class:`MissingFile`.
 
-    A pipe without a writer would be waited for, and ``/dev/zero`` read, for ever.
+    A pipe without a writer, or ``/dev/zero``, would be read for ever.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -165,13 +155,13 @@ def read_file(path: str | os.PathLike[str], instead: str = NAME, largest: int = 
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Stop if ``path`` is not a regular file, for those who read it piece by piece."""
+    """Stop if ``path`` is not a regular file, before it is read in chunks."""
     if not os.path.isfile(path):
         raise UserError(f"{path} is not there or not a regular file: {NAME}")
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a key stands once in a mapping."""
+    """Safe YAML without repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -188,7 +178,7 @@ class _Loader(yaml.SafeLoader):
 def parse_yaml(text: str | bytes, what: str) -> Any:
     """YAML as plain values: mappings, lists, text, numbers, true, false, null. ``what`` names it in a sentence.
 
-    Keys given twice, dates and other objects, and documents that unfold to more than :data:`MOST_NODES` values are
+    Repeated keys, dates and other objects, and documents that expand to more than :data:`MOST_NODES` values are
     refused.
     """
     try:
@@ -198,29 +188,29 @@ def parse_yaml(text: str | bytes, what: str) -> Any:
         finally:
             loader.dispose()
         _check_plain(value)
-    except Exception as error:  # whatever the parser raises: the text is to blame
+    except Exception as error:  # the parser raises many types
         raise UserError(f"{what} cannot be read as YAML ({_reason(error)})") from None
     return value
 
 
 def _check_plain(value: Any) -> None:
-    """Stop at values JSON has no word for, and at documents that unfold without end."""
+    """Stop at values that JSON does not have, and at documents that expand without end."""
     waiting, count = [value], 0
     while waiting:
         one = waiting.pop()
         count += 1
         if count > MOST_NODES:
-            raise ValueError("it unfolds to too many values")
+            raise ValueError("it expands to too many values")
         if isinstance(one, dict):
             waiting += [*one.keys(), *one.values()]
         elif isinstance(one, list):
             waiting += one
         elif not isinstance(one, str | int | float | None):
-            raise ValueError(f"a {type(one).__name__} stands in it; put it in quotes")
+            raise ValueError(f"it has a {type(one).__name__}; put that in quotes")
 
 
 def _reason(error: Exception) -> str:
-    """Why a text cannot be read, in at most a line."""
+    """Why a text cannot be parsed, in at most a line."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     problem = getattr(error, "problem", None) or str(error).strip() or type(error).__name__
@@ -229,7 +219,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
-    """JSON, without the NaN and Infinity that Python lets pass. ``what`` names it in a sentence."""
+    """JSON, without the NaN and Infinity that Python accepts. ``what`` names it in a sentence."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -237,4 +227,4 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a number in JSON")

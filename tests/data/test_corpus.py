@@ -105,7 +105,10 @@ def test_the_standard_library_is_a_corpus() -> None:
     assert "class OrderedDict(dict):" in text and "def fetch_archive" not in text
 
 
-def test_the_standard_library_comes_in_a_fixed_order_without_what_varies(tmp_path: Path) -> None:
+def test_the_standard_library_comes_in_a_fixed_order_without_what_varies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     files = [
         "b.py",
         "a.py",
@@ -123,7 +126,8 @@ def test_the_standard_library_comes_in_a_fixed_order_without_what_varies(tmp_pat
     assert python_code.load_stdlib(tmp_path).decode() == "".join(f"# {name} u\n" for name in kept)
 
 
-def test_a_python_without_sources_says_so(tmp_path: Path) -> None:
+def test_a_python_without_sources_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     with pytest.raises(UserError, match="no source files"):
         python_code.load_stdlib(tmp_path)
 

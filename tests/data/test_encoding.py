@@ -14,7 +14,17 @@ import torch
 pytest.importorskip("tokenizers")
 from tokenizers import Tokenizer
 
-from fsn.data import Alphabet, Corpus, Reading, Subwords, TokenIds, Windows, from_record, load, load_tokenizer
+from fsn.data import (
+    Alphabet,
+    Corpus,
+    ReadOptions,
+    Subwords,
+    TokenIds,
+    Windows,
+    from_record,
+    load,
+    load_tokenizer,
+)
 from fsn.errors import UserError
 from fsn.models.generate import first_token
 from tests.data.subwords import END, TEXT, byte_pairs, documents
@@ -34,7 +44,7 @@ def saved(tokenizer: Tokenizer, tmp_path: Path) -> Path:
 def test_a_text_in_subwords_is_cut_where_its_bytes_are(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT, encoding="utf-8")
     plain = load(tmp_path / "text")
-    corpus = load(tmp_path / "text", reading=Reading(tokenizer=str(saved)))
+    corpus = load(tmp_path / "text", reading=ReadOptions(tokenizer=str(saved)))
     assert corpus.sha256 == plain.sha256 and corpus.vocab_size == len(load_tokenizer(str(saved)))
     assert corpus.train.dtype == torch.int16 and len(corpus) < len(plain) / 2
     whole = torch.cat([corpus.train.long(), corpus.valid.long(), corpus.test.long()])
@@ -92,7 +102,7 @@ def test_the_tokens_of_a_long_text_are_kept_and_verified(
 ) -> None:
     monkeypatch.setenv("FSN_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text").write_text(TEXT, encoding="utf-8")
-    how = Reading(tokenizer=str(saved))
+    how = ReadOptions(tokenizer=str(saved))
     fresh = load(tmp_path / "text", reading=how)
     assert not (tmp_path / "cache").exists()  # a short one is not worth it
     monkeypatch.setattr("fsn.data.corpus.CACHED_FROM", 0)
@@ -120,7 +130,7 @@ def test_documents_are_packed_with_the_end_before_each(saved: Path, tmp_path: Pa
     rows = [json.dumps({"text": text, "n": i}) for i, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows[:20]) + "\n\n" + "\n".join(rows[20:]))
     for tokenizer in (None, str(saved)):
-        corpus = load(tmp_path / "rows.jsonl", reading=Reading(tokenizer=tokenizer, text_column="text"))
+        corpus = load(tmp_path / "rows.jsonl", reading=ReadOptions(tokenizer=tokenizer, text_column="text"))
         assert corpus.end is not None
         found = []
         for part in (corpus.train, corpus.valid, corpus.test):
@@ -149,18 +159,18 @@ def test_parquet_and_folders_of_tables(tmp_path: Path) -> None:
     table = pyarrow.table({"body": [*texts[:20], None, ""], "n": list(range(22))})
     pyarrow.parquet.write_table(table, tmp_path / "shards" / "a.parquet")
     (tmp_path / "shards" / "b.jsonl").write_text("".join(json.dumps({"body": t}) + "\n" for t in texts[20:]))
-    corpus = load(tmp_path / "shards", reading=Reading(text_column="body"))
+    corpus = load(tmp_path / "shards", reading=ReadOptions(text_column="body"))
     assert corpus.sha256 == Corpus.from_documents("x", texts).sha256
     assert corpus.left_out == "2 of 32 documents are empty and were left out"
     with pytest.raises(UserError, match=r"a\.parquet has no column 'text'; it has body, n"):
-        load(tmp_path / "shards" / "a.parquet", reading=Reading(text_column="text"))
+        load(tmp_path / "shards" / "a.parquet", reading=ReadOptions(text_column="text"))
     with pytest.raises(UserError, match="holds int64, not text"):
-        load(tmp_path / "shards" / "a.parquet", reading=Reading(text_column="n"))
-    with pytest.raises(UserError, match="say with --text-column"):
+        load(tmp_path / "shards" / "a.parquet", reading=ReadOptions(text_column="n"))
+    with pytest.raises(UserError, match="give the column of the text with --text-column"):
         load(tmp_path / "shards" / "a.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" + bytes(100))
     with pytest.raises(UserError, match="cannot be read as Parquet"):
-        load(tmp_path / "bad.parquet", reading=Reading(text_column="text"))
+        load(tmp_path / "bad.parquet", reading=ReadOptions(text_column="text"))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +179,7 @@ def test_parquet_and_folders_of_tables(tmp_path: Path) -> None:
         ('{"text": "a"}\n{"text"\n', r"line 2 of .*rows\.jsonl is not JSON"),
         ("[" * 100_000, r"line 1 of .*rows\.jsonl is not JSON"),
         ('{"body": "a"}', "has no column 'text'; it has body"),
-        ("[1, 2]", "has no column 'text'; it is no object"),
+        ("[1, 2]", "has no column 'text'; it is not an object"),
         ('{"text": 3}', "column 'text' in line 1 .* is not text"),
         ('{"text": ""}\n{"text": null}', "no document with text in it"),
         ('{"text": "a\\u0000b"}', "holds a zero byte"),
@@ -180,14 +190,14 @@ def test_parquet_and_folders_of_tables(tmp_path: Path) -> None:
 def test_bad_rows_are_one_sentence(tmp_path: Path, lines: str, sentence: str) -> None:
     (tmp_path / "rows.jsonl").write_text(lines)
     with pytest.raises(UserError, match=sentence):
-        load(tmp_path / "rows.jsonl", reading=Reading(text_column="text"))
+        load(tmp_path / "rows.jsonl", reading=ReadOptions(text_column="text"))
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
 def test_a_table_is_not_read_as_text(tmp_path: Path, name: str) -> None:
     """Its brackets and field names would be learned, and nobody would notice."""
     (tmp_path / name).write_text('{"text": "a"}\n' * 100)
-    with pytest.raises(UserError, match=f"{name} is a table: say with --text-column"):
+    with pytest.raises(UserError, match=f"{name} is a table: give the column of the text"):
         load(tmp_path / name)
 
 
@@ -196,10 +206,10 @@ def test_token_files_are_mapped(tmp_path: Path, kind: str) -> None:
     dtype: Any = {"bin16": np.uint16, "bin32": np.uint32, "npy16": np.uint16, "npy64": np.int64}[kind]
     numbers = np.random.default_rng(0).integers(0, 60_000, 2000).astype(dtype)
     if kind.startswith("bin"):
-        path, reading = tmp_path / "x.bin", Reading(token_dtype=numbers.dtype.name, vocab_size=60_000)
+        path, reading = tmp_path / "x.bin", ReadOptions(token_dtype=numbers.dtype.name, vocab_size=60_000)
         numbers.tofile(path)
     else:
-        path, reading = tmp_path / "x.npy", Reading(vocab_size=60_000)
+        path, reading = tmp_path / "x.npy", ReadOptions(vocab_size=60_000)
         np.save(path, numbers)
     corpus = load(path, reading=reading)
     assert (len(corpus.train), len(corpus.valid), len(corpus.test)) == (1800, 100, 100)
@@ -208,18 +218,20 @@ def test_token_files_are_mapped(tmp_path: Path, kind: str) -> None:
     batch = Windows(corpus.train, 32, 16).gather(torch.tensor([3, 7]))
     assert torch.equal(batch[1], torch.from_numpy(numbers[112:144].astype(np.int64)))
     again = load(
-        path, reading=Reading.from_record(corpus.record()), encoding=from_record(corpus.record(), tmp_path)
+        path,
+        reading=ReadOptions.from_record(corpus.record()),
+        encoding=from_record(corpus.record(), tmp_path),
     )
     assert again.sha256 == corpus.sha256 and again.record() == corpus.record()
     with pytest.raises(UserError, match=r"holds the token 59\d\d\d, but there are only 50,000"):
-        load(path, reading=Reading(token_dtype=reading.token_dtype, vocab_size=50_000))
+        load(path, reading=ReadOptions(token_dtype=reading.token_dtype, vocab_size=50_000))
 
 
 def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
     encoding = load_tokenizer(str(saved))
     for name, text in (("train.bin", TEXT), ("val.bin", TEXT[:500])):
         encoding.encode(text).numpy().astype(np.uint16).tofile(tmp_path / name)
-    corpus = load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved)))
+    corpus = load(tmp_path, reading=ReadOptions(token_dtype="uint16", tokenizer=str(saved)))
     assert corpus.decode(corpus.valid) == TEXT[:500] and corpus.end == encoding.end
     share = corpus.tokens_per_byte("valid")
     assert share is not None and share == len(corpus.valid) / len(TEXT[:500].encode())
@@ -227,7 +239,7 @@ def test_the_folder_that_nanogpt_makes(tmp_path: Path, saved: Path) -> None:
     with pytest.raises(UserError, match="fewer than one window"):
         Windows(corpus.test, 32, 16)
     with pytest.raises(UserError, match="but the tokenizer has"):
-        load(tmp_path, reading=Reading(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
+        load(tmp_path, reading=ReadOptions(token_dtype="uint16", tokenizer=str(saved), vocab_size=7))
 
 
 def test_bytes_are_counted_document_by_document(tokenizer: Tokenizer) -> None:
@@ -242,34 +254,34 @@ def test_bytes_are_counted_document_by_document(tokenizer: Tokenizer) -> None:
 
 def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:
     np.zeros(100, dtype=np.uint16).tofile(tmp_path / "x.bin")
-    with pytest.raises(UserError, match="holds tokens: say with --vocab-size"):
+    with pytest.raises(UserError, match="holds tokens: give their number with --vocab-size"):
         load(tmp_path / "x.bin")
     with pytest.raises(UserError, match="give --token-dtype uint16"):
-        load(tmp_path / "x.bin", reading=Reading(vocab_size=10))
+        load(tmp_path / "x.bin", reading=ReadOptions(vocab_size=10))
     with pytest.raises(UserError, match="token_dtype is 'float32'; it takes one of uint16, uint32"):
-        Reading(token_dtype="float32")  # type: ignore[arg-type]
+        ReadOptions(token_dtype="float32")  # type: ignore[arg-type]
     for name, raw in {"odd.bin": b"abc", "empty.bin": b""}.items():
         (tmp_path / name).write_bytes(raw)
         with pytest.raises(UserError, match="cannot be read as tokens"):
-            load(tmp_path / name, reading=Reading(token_dtype="uint16", vocab_size=10))
+            load(tmp_path / name, reading=ReadOptions(token_dtype="uint16", vocab_size=10))
     for name, array in {"f.npy": np.zeros(9), "two.npy": np.zeros((3, 3), dtype=np.int64)}.items():
         np.save(tmp_path / name, array)
         with pytest.raises(UserError, match="write one row of integers"):
-            load(tmp_path / name, reading=Reading(vocab_size=10))
+            load(tmp_path / name, reading=ReadOptions(vocab_size=10))
     np.save(tmp_path / "minus.npy", np.array([1, -1]))
     with pytest.raises(UserError, match="holds the token -1"):
-        load(tmp_path / "minus.npy", reading=Reading(vocab_size=10))
+        load(tmp_path / "minus.npy", reading=ReadOptions(vocab_size=10))
     np.save(tmp_path / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
     with pytest.raises(UserError, match="cannot be read as tokens"):
-        load(tmp_path / "objects.npy", reading=Reading(vocab_size=10))
+        load(tmp_path / "objects.npy", reading=ReadOptions(vocab_size=10))
 
 
 def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
     (tmp_path / "text").write_bytes(b"a\xffb" * 100)
     with pytest.raises(UserError, match=r"reads UTF-8, but byte 1 of .*text is b'\\xff'"):
-        load(tmp_path / "text", reading=Reading(tokenizer=str(saved)))
+        load(tmp_path / "text", reading=ReadOptions(tokenizer=str(saved)))
     (tmp_path / "no.json").write_text("{}")
-    with pytest.raises(UserError, match=r"no\.json is no tokenizer"):
+    with pytest.raises(UserError, match=r"no\.json is not a tokenizer"):
         load_tokenizer(str(tmp_path / "no.json"))
     with pytest.raises(UserError, match=r"there is no tokenizer '.*nowhere'"):
         load_tokenizer(str(tmp_path / "nowhere"))
@@ -279,13 +291,13 @@ def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
         load_tokenizer("/dev/zero")
     with pytest.raises(UserError, match="give the path of a tokenizer"):
         load_tokenizer("")
-    for odd in (Reading(token_dtype="uint16"), Reading(vocab_size=5)):
-        with pytest.raises(UserError, match=r"says nothing of .*, which is text"):
+    for odd in (ReadOptions(token_dtype="uint16"), ReadOptions(vocab_size=5)):
+        with pytest.raises(UserError, match=r"does not apply to .*, which is text"):
             load(tmp_path / "text", reading=odd)
     with pytest.raises(
-        UserError, match="--text-column says nothing of python-stdlib, which is a corpus by name"
+        UserError, match="--text-column does not apply to python-stdlib, which is a corpus by name"
     ):
-        load("python-stdlib", reading=Reading(text_column="x"))
+        load("python-stdlib", reading=ReadOptions(text_column="x"))
     record = Corpus.from_documents("x", documents(3), load_tokenizer(str(saved))).record()
     saved.write_text(byte_pairs(end=None).to_str())
     with pytest.raises(UserError, match="is not the tokenizer this run was trained with"):

@@ -88,7 +88,7 @@ def test_enwik8_from_a_source_archive_that_is_never_run(
 def test_another_hash_is_refused(tmp_path: Path, index: Path) -> None:
     wheel = make_wheel(index, "alpha", {"alpha.py": code("a")})
     wrong = Archive(wheel.name, wheel.version, wheel.filename, "0" * 64)
-    with pytest.raises(FetchError, match=r"pip says: ERROR: .*HASH"):
+    with pytest.raises(FetchError, match=r"pip failed: ERROR: .*HASH"):
         fetch_archive(wrong, tmp_path / "archives")
     assert not list((tmp_path / "archives").iterdir())
 
@@ -141,9 +141,9 @@ def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path, monkeypatch: 
     expected = "".join(texts)[:3000].encode()
     assert len(expected) == 3000
     manifest = manifest_of(archives, 3000, 10_000, hashlib.sha256(expected).hexdigest())
-    assert python_code.load_pypi(tmp_path / "cache", manifest) == expected
-    assert (tmp_path / "cache" / "pypi-python").read_bytes() == expected
     monkeypatch.setattr(python_code, "manifest", lambda: manifest)
+    assert python_code.load_pypi(tmp_path / "cache") == expected
+    assert (tmp_path / "cache" / "pypi-python").read_bytes() == expected
     corpus = load("pypi-python", cache=tmp_path / "cache")
     assert corpus.symbols == CODE_SYMBOLS and corpus.sha256 == manifest.sha256 and len(corpus) == 3000
     assert not (tmp_path / "cache" / python_code.ARCHIVES).exists()
@@ -152,16 +152,24 @@ def test_pypi_python_from_a_tiny_list(tmp_path: Path, index: Path, monkeypatch: 
     assert load("pypi-python", cache=tmp_path / "cache").sha256 == manifest.sha256  # from the cache alone
 
 
-def test_pypi_python_that_comes_out_otherwise_is_refused(tmp_path: Path, index: Path) -> None:
+def test_pypi_python_that_comes_out_otherwise_is_refused(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_pypi(archives: list[Archive], characters: int) -> bytes:
+        monkeypatch.setattr(
+            python_code, "manifest", lambda: manifest_of(archives, characters, 10_000, "0" * 64)
+        )
+        return python_code.load_pypi(tmp_path)
+
     archives = [make_wheel(index, "alpha", {"one.py": code("one")})]
     with pytest.raises(UserError, match=r"it is not pypi-python: 500 bytes with sha256"):
-        python_code.load_pypi(tmp_path, manifest_of(archives, 500, 10_000, "0" * 64))
+        load_pypi(archives, 500)
     assert not (tmp_path / "pypi-python").exists()
     with pytest.raises(UserError, match="fewer than 100,000"):
-        python_code.load_pypi(tmp_path, manifest_of(archives, 100_000, 10_000, "0" * 64))
+        load_pypi(archives, 100_000)
     gone = Archive("nowhere", "1.0", "nowhere-1.0-py3-none-any.whl", "0" * 64)
-    with pytest.raises(UserError, match=r"pip says: .*nowhere"):
-        python_code.load_pypi(tmp_path, manifest_of([*archives, gone], 500, 10_000, "0" * 64))
+    with pytest.raises(UserError, match=r"pip failed: .*nowhere"):
+        load_pypi([*archives, gone], 500)
     assert [p.name for p in (tmp_path / python_code.ARCHIVES).iterdir()] == [archives[0].filename]
 
 
@@ -226,5 +234,5 @@ def test_a_python_without_pip_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "shadow" / "pip" / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
     wheel = Archive("alpha", "1.0", "alpha-1.0-py3-none-any.whl", "0" * 64)
-    with pytest.raises(FetchError, match=r"pip says: .*No module named pip"):
+    with pytest.raises(FetchError, match=r"pip failed: .*No module named pip"):
         fetch_archive(wheel, tmp_path)

@@ -82,7 +82,7 @@ def read(folder: Path) -> None:
         run.best,
         run.step,
         run.warnings,
-        run.alphabet,
+        run.encoding,
         run.recipe,
         run.model_config,
     )

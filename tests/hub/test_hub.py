@@ -69,7 +69,7 @@ def test_the_auto_classes_give_the_run_back(
     assert isinstance(model, FSNForCausalLM) and not model.training
     text = "the phase of the kernel"
     tokens = tokenizer(text, return_tensors="pt")["input_ids"]
-    assert torch.equal(tokens[0], runs[family].alphabet.encode(text).long())
+    assert torch.equal(tokens[0], runs[family].encoding.encode(text).long())
     assert tokenizer.decode(tokens[0], skip_special_tokens=True) == text
     assert torch.equal(model(tokens).logits, runs[family].load_model()(tokens))
 
@@ -436,7 +436,7 @@ def test_the_command_writes_a_folder_once(
     assert all(file.stat().st_mode & 0o777 == 0o644 for file in out.iterdir())
     with pytest.raises(SystemExit) as ended:
         main(["export", str(runs["fsn"].folder), str(out)])
-    assert ended.value.code == 2 and "no empty folder" in capsys.readouterr().err
+    assert ended.value.code == 2 and "is not an empty folder" in capsys.readouterr().err
     for impossible in (".", str(out / "README.md" / "x")):
         with pytest.raises(SystemExit):
             main(["export", str(runs["fsn"].folder), impossible])

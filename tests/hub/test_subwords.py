@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fsn
-from fsn.data import Reading, Subwords
+from fsn.data import ReadOptions, Subwords
 from fsn.data.encoding import TokenIds
 from fsn.errors import UserError
 from fsn.explore.explorer import Explorer
@@ -37,7 +37,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         folder / "run",
         Recipe(length=32, batch_size=16, max_steps=4, epochs=1),
         overrides={"k": 8, "layers": 1},
-        reading=Reading(tokenizer=str(folder / "tokenizer.json"), text_column="text"),
+        reading=ReadOptions(tokenizer=str(folder / "tokenizer.json"), text_column="text"),
         device="cpu",
         quiet=True,
     )
@@ -101,7 +101,7 @@ def test_tokens_without_a_tokenizer_cannot_be_exported(tmp_path: Path) -> None:
     how = {"overrides": {"k": 8, "layers": 1}, "device": "cpu", "quiet": True}
     short = Recipe(length=32, batch_size=16, max_steps=1, epochs=1)
     done = train(
-        "fsn-1m", str(tmp_path / "x.npy"), tmp_path / "run", short, reading=Reading(vocab_size=99), **how
+        "fsn-1m", str(tmp_path / "x.npy"), tmp_path / "run", short, reading=ReadOptions(vocab_size=99), **how
     )  # type: ignore[arg-type]
     with pytest.raises(UserError, match="trained on tokens without a tokenizer"):
         export_run(done.folder, tmp_path / "out")

@@ -38,7 +38,7 @@ def test_weights_that_are_not_finite_are_never_written(tmp_path: Path, value: fl
     save(store, 6)
     bad = {"weights": {"a": torch.ones(4), "b": torch.tensor([1.0, value])}, "optimizer": {}}
     with pytest.raises(
-        NonFinite, match=r"after step 7 the weight b is not finite; .* kept in .*step-00000006"
+        NonFinite, match=r"after step 7 the weight b is not finite; .* saved in .*step-00000006"
     ):
         store.save({"step": 7}, bad)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["CURRENT", "step-00000006"]

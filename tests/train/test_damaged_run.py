@@ -14,10 +14,10 @@ from fsn.errors import UserError
 from fsn.hub import export_run
 from fsn.train import load_run, train
 from fsn.train.commands import evaluate, generate
-from tests.train.tiny import MODELS, corpus, recipe, text, unsigned
+from tests.train.tiny import MODELS, corpus, recipe, text, unhashed
 
 MODEL = MODELS["fsn-1m"]
-MISFIT = r"best\.safetensors and the config\.yaml beside it do not belong together \(.*\): .* put the right one back"
+MISFIT = r"best\.safetensors and the config\.yaml beside it do not belong together \(.*\): .* restore the right one"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, whole: Path) -> Path:
     """Without hashes: what is found in a folder that has them is in test_hashes.py."""
-    return unsigned(Path(shutil.copytree(whole, tmp_path / "run")))
+    return unhashed(Path(shutil.copytree(whole, tmp_path / "run")))
 
 
 def change(run: Path, section: str, **fields: Any) -> None:

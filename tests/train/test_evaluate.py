@@ -104,7 +104,7 @@ def test_products_of_an_evaluation_are_those_asked_for() -> None:
     model = fsn.build("fsn-1m", text.vocab_size, **MODELS["fsn-1m"])
     seen: list[str] = []
     model.register_forward_pre_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
-    model.loss = lambda *batch: model(batch[0], targets=batch[1])[1]  # type: ignore[method-assign]
+    model.loss = lambda *batch, documents: model(batch[0], targets=batch[1])[1]  # type: ignore[method-assign]
     with numerics(recipe(precision="bf16"), torch.device("cpu")):
         evaluate(model, Windows(text.valid, 32, 64))
         assert torch.get_float32_matmul_precision() == "high"
@@ -146,5 +146,5 @@ def test_evaluations_of_runs_collect_in_a_file(tmp_path: Path) -> None:
     )
     assert kept[0]["by_position"] == [0.66667] and "torch" in kept[0]["packages"]
     file.write_text("3\n")
-    with pytest.raises(UserError, match="no JSON objects"):
+    with pytest.raises(UserError, match="not JSON objects"):
         read_evaluations(file)

@@ -130,7 +130,7 @@ def rows_of_three() -> list[bool]:
             for stepper in pair:
                 stepper.seek(position, position)
             batch = pair[0].batch_at(position)
-            mine, theirs = (stepper.gather(stepper.parts[batch][0]) for stepper in pair)
+            mine, theirs = (stepper.gather(stepper.micro_batches[batch][0]) for stepper in pair)
             same.append(all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)))
     return same
 

@@ -19,7 +19,7 @@ from fsn.hub import export_run
 from fsn.train import hashes, load_run, train
 from fsn.train.commands import evaluate, generate
 from fsn.train.run import RunFolder, siblings
-from tests.train.tiny import MODELS, lines, recipe, text, unsigned
+from tests.train.tiny import MODELS, lines, recipe, text, unhashed
 
 MODEL = MODELS["fsn-1m"]
 SAME = ("config.yaml", "metrics.jsonl", "best.safetensors", "kernel/epoch-0001.safetensors")
@@ -56,7 +56,7 @@ def test_an_edited_file_is_named(run: Path, name: str) -> None:
     data = (run / name).read_bytes()
     (run / name).write_bytes(data.replace(b"0", b"1", 1))
     assert (run / name).read_bytes() != data
-    with pytest.raises(UserError, match=rf"{name} is not what the run wrote .*; put the right file back"):
+    with pytest.raises(UserError, match=rf"{name} is not what the run wrote .*; restore the right file"):
         found = load_run(run)
         found.load_model()
         list(found.kernels())
@@ -71,7 +71,7 @@ def test_a_file_of_another_is_named(run: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"files": {}, "sha256": "0"}', b"\xff"])
 def test_damaged_hashes_are_named(run: Path, damage: bytes) -> None:
     (run / "hashes.json").write_bytes(damage)
-    with pytest.raises(UserError, match=r"hashes\.json was changed or damaged; put it back, or delete it"):
+    with pytest.raises(UserError, match=r"hashes\.json was changed or damaged; restore it, or delete it"):
         load_run(run)
 
 
@@ -106,7 +106,7 @@ def test_a_folder_from_before_is_read_with_one_warning_and_signed_when_it_goes_o
 
 
 def test_a_copy_can_be_signed(run: Path) -> None:
-    hashes.sign(unsigned(run))
+    hashes.hash_files(unhashed(run))
     assert load_run(run).load_model() is not None
     (run / "environment.json").write_text("{}")
     with pytest.raises(UserError, match=r"environment\.json is not what the run wrote"):
@@ -115,7 +115,7 @@ def test_a_copy_can_be_signed(run: Path) -> None:
 
 def test_weights_and_config_of_two_models_do_not_go_together(run: Path) -> None:
     """Without hashes too: the weights say which model and windows they are for."""
-    config = (unsigned(run) / "config.yaml").read_text()
+    config = (unhashed(run) / "config.yaml").read_text()
     for before, after, name in (
         ("frame: co-rotating", "frame: rest", "coupling.frame"),
         ("eval_stride: 16", "eval_stride: 8", "eval_stride"),
@@ -131,7 +131,7 @@ def test_weights_and_config_of_two_models_do_not_go_together(run: Path) -> None:
 def test_weights_with_nan_are_refused_by_every_command(run: Path, value: float) -> None:
     weights = safetensors.torch.load_file(run / "best.safetensors")
     weights["tau"] = torch.full_like(weights["tau"], value)
-    safetensors.torch.save_file(weights, unsigned(run) / "best.safetensors")
+    safetensors.torch.save_file(weights, unhashed(run) / "best.safetensors")
     for command in (evaluate, generate, lambda run: export_run(run, run.parent / "out")):
         with pytest.raises(UserError, match="hold NaN or Inf in tau"):
             command(run)
@@ -139,8 +139,8 @@ def test_weights_with_nan_are_refused_by_every_command(run: Path, value: float) 
 
 def test_metrics_that_were_edited_are_not_gone_on_with(run: Path) -> None:
     data = (run / "metrics.jsonl").read_bytes()
-    (unsigned(run) / "metrics.jsonl").write_bytes(data.replace(b"0", b"1", 1))
-    with pytest.raises(UserError, match=r"metrics\.jsonl is not what it was when the checkpoint was written"):
+    (unhashed(run) / "metrics.jsonl").write_bytes(data.replace(b"0", b"1", 1))
+    with pytest.raises(UserError, match=r"metrics\.jsonl has changed since the checkpoint was written"):
         go(run, max_steps=4, extend=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import torch
 import yaml
 
 import fsn
+from fsn.cli import main
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
 from fsn.models import config_from_dict
 from fsn.train import NonFinite, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
-from fsn.train.run import RunFolder, read_metrics, same_but_seed, trailing
-from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless, unsigned
+from fsn.train.commands import train as command
+from fsn.train.run import RunFolder, check_out, read_metrics, same_but_seed, trailing
+from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless, unhashed
 
 
 def go(out: Path, preset: str = "fsn-1m", **changes: Any) -> Run:
@@ -82,7 +85,7 @@ def test_the_weights_kept_are_the_weights_measured(tmp_path: Path) -> None:
     assert evaluate(run.load_model("best"), windows).bits == run.best["valid_bits"]  # type: ignore[index]
     assert evaluate(run.load_model("last"), windows).bits == run.epochs[-1]["valid_bits"]
     assert not run.load_model().training
-    assert run.alphabet.decode(run.alphabet.encode("the phase")) == "the phase"
+    assert run.encoding.decode(run.encoding.encode("the phase")) == "the phase"
 
 
 def test_best_is_the_best_not_the_last(tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_can_go_on(
 
     monkeypatch.setattr(checkpoint_module, "write_bytes_atomic", full)
     with pytest.raises(
-        UserError, match=r"cannot be written \(No space left on device\); mend that and run the same command"
+        UserError, match=r"cannot be written \(No space left on device\); fix that and run the same command"
     ):
         go(tmp_path / "b", checkpoint_steps=4)
     assert sorted(p.name for p in (tmp_path / "b" / "last").iterdir()) == [
@@ -304,7 +307,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_are_never_kept(tmp_path: Path, when: dict[str, int]) -> None:
     """The loss of the step that ruins the weights is still a number."""
     with pytest.raises(
-        NonFinite, match=r"after step 1 the weight .* is not finite; the last good state is kept"
+        NonFinite, match=r"after step 1 the weight .* is not finite; the last good state is saved"
     ):
         go(tmp_path / "run", lr=1e39, **when)
     run = load_run(tmp_path / "run")
@@ -355,7 +358,7 @@ def test_a_seed_far_behind_its_siblings_is_flagged(
         for line in lines(tmp_path / "seed0")
     ]
     metrics.write_text("".join(json.dumps(line) + "\n" for line in better))
-    unsigned(tmp_path / "seed0")
+    unhashed(tmp_path / "seed0")
     go(tmp_path / "other-model", epochs=1, seed=5, overrides={**MODELS["fsn-1m"], "layers": 1})
     assert not load_run(tmp_path / "other-model").warnings, "a different config is no sibling"
     train("fsn-1m", corpus(), tmp_path / "seed1", recipe(epochs=1, seed=1), overrides=MODELS["fsn-1m"])
@@ -393,3 +396,74 @@ def test_a_transformer_has_no_kernel_to_keep(tmp_path: Path) -> None:
     name = "transformer-1m"
     run = train(name, corpus(), tmp_path / "run", recipe(epochs=1), overrides=MODELS[name], quiet=True)
     assert list(run.kernels()) == []
+
+
+# -- where a run may be written ---------------------------------------------------------------------------
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--out is empty; give it the name of a folder"):
+        train("fsn-1m", corpus(), "", recipe(), overrides=MODELS["fsn-1m"], quiet=True)
+    (tmp_path / "text.txt").write_bytes(text())
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "fsn-1m", "--corpus", "text.txt", "--out", ""])
+    assert ended.value.code == 2
+    assert os.listdir() == ["text.txt"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_names_that_cannot_be_a_folder_are_refused_before_the_text_is_read(
+    tmp_path: Path, begun: bool
+) -> None:
+    (tmp_path / "file").touch()
+    for out, sentence in (
+        (tmp_path / "file", r"cannot be written \(Not a directory\); choose another --out"),
+        (tmp_path / "file" / "x" / "y", r"cannot be written \(Not a directory\); choose another --out"),
+        (tmp_path / ("x" * 300), r"cannot be written \(File name too long\); choose another --out"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            command("fsn-1m", out=str(out), corpus="no such text", begin_with=tmp_path if begun else None)
+
+
+def test_a_run_is_not_written_into_its_own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_bytes(text())
+    monkeypatch.chdir(notes)
+    for out in ("run", "deep/er", ".", str(notes / "run"), "../notes/run"):
+        for where in (".", str(notes)):
+            with pytest.raises(UserError, match=r"is in the corpus .*; choose an --out outside of it"):
+                train("fsn-1m", where, out, recipe(max_steps=1), overrides=MODELS["fsn-1m"], quiet=True)
+    assert os.listdir(notes) == ["a.txt"]
+    for out in ("../run", ".hidden/run"):  # files with such names are no part of the text
+        run = train("fsn-1m", ".", out, recipe(max_steps=1), overrides=MODELS["fsn-1m"], quiet=True)
+        assert run.load_corpus().sha256 == run.config["corpus"]["sha256"]
+    check_out(notes / "run", str(notes / "a.txt"))
+    check_out(notes / "run")
+
+
+def test_names_that_are_not_utf8(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9 \x1b[31m")
+    odd.mkdir()
+    (odd / "text.txt").write_bytes(text())
+    run = train("fsn-1m", str(odd / "text.txt"), odd / "run", recipe(max_steps=1), overrides=MODELS["fsn-1m"])
+    again = train(
+        "fsn-1m", str(odd / "text.txt"), odd / "run", recipe(max_steps=1), overrides=MODELS["fsn-1m"]
+    )
+    assert run.finished and again.config["corpus"]["name"] == str(odd / "text.txt")
+    main(["eval", str(odd / "run"), "--device", "cpu"])
+    assert "bits per symbol" in capfd.readouterr().out
+
+
+def test_files_that_were_left_out_are_said_once_and_kept_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_bytes(text())
+    (tmp_path / "notes" / "b.txt").write_bytes(b"caf\xe9")
+    notes = str(tmp_path / "notes")
+    run = train("fsn-1m", notes, tmp_path / "run", recipe(max_steps=1), overrides=MODELS["fsn-1m"])
+    sentence = f"warning: {notes}: 1 of 2 files is not UTF-8 text and was left out: b.txt\n"
+    assert capsys.readouterr().err.count(sentence) == 1
+    assert (run.folder / "log.txt").read_text().count(sentence) == 1

@@ -128,14 +128,14 @@ def test_stopped_in_the_warm_up_and_in_the_cool_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, straight: Path, at: int
 ) -> None:
     """Accumulation and dropout on; the same bits as a run that is left alone."""
-    attend = Training._attend
+    original = Training._checkpoint_or_stop
 
     def stop(training: Training) -> None:
-        attend(training)
+        original(training)
         if training.state.step >= at:
             raise Stopped
 
-    monkeypatch.setattr(Training, "_attend", stop)
+    monkeypatch.setattr(Training, "_checkpoint_or_stop", stop)
     stopped = go(tmp_path / "stopped", checkpoint_steps=4, **WSD)
     assert not stopped.finished and stopped.step == at
     monkeypatch.undo()

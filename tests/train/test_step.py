@@ -140,7 +140,7 @@ def test_parts_of_a_batch_add_up_to_its_gradient(preset: str, dtype: torch.dtype
         r = recipe(engine="eager", precision="fp32", drop_last=False, batch_size=40, accumulate=accumulate)
         model, _, stepper = make(preset, r, dtype=dtype)
         last = stepper.steps_per_epoch - 1
-        assert stepper.batch_at(last) == 2 and len(stepper.parts[40]) == accumulate
+        assert stepper.batch_at(last) == 2 and len(stepper.micro_batches[40]) == accumulate
         results = []
         for position in (0, last):
             stepper.seek(position, position)

@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("tokenizers")
 
 from fsn.cli import main
-from fsn.data import Alphabet, Reading, Subwords
+from fsn.data import Alphabet, ReadOptions, Subwords
 from fsn.errors import UserError
 from fsn.train import Recipe, load_run, train
 from fsn.train.sweep import read_sweep
@@ -42,8 +42,8 @@ def recipe(**changes: object) -> Recipe:
     return Recipe(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def reading(rows: Path) -> Reading:
-    return Reading(tokenizer=str(rows.parent / "tokenizer.json"), text_column="body")
+def reading(rows: Path) -> ReadOptions:
+    return ReadOptions(tokenizer=str(rows.parent / "tokenizer.json"), text_column="body")
 
 
 def test_a_run_on_subwords(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,8 +89,8 @@ def test_a_run_on_subwords(rows: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.startswith("the größe")
     main(["generate", str(whole.folder), "--symbols", "5", "--device", "cpu"])
     assert capsys.readouterr().out
-    with pytest.raises(UserError, match="trained on subwords"):
-        _ = whole.alphabet
+    with pytest.raises(UserError, match="made of subwords"):
+        _ = whole.load_corpus(str(tmp_path / "moved-rows.jsonl")).alphabet
     (whole.folder / "tokenizer.json").write_text(byte_pairs(end=None).to_str())
     with pytest.raises(UserError, match="is not the tokenizer this run was trained with"):
         _ = load_run(whole.folder).encoding
@@ -123,7 +123,7 @@ def test_fine_tuning_keeps_the_tokenizer(rows: Path, tmp_path: Path) -> None:
     byte_pairs(300).save(str(tmp_path / "other.json"))
     go = {"overrides": SMALL, "device": "cpu", "quiet": True}
     for named, said in (("other.json", "is not the tokenizer of the model"), ("no.json", "no.json")):
-        how = Reading(tokenizer=str(tmp_path / named))
+        how = ReadOptions(tokenizer=str(tmp_path / named))
         with pytest.raises(UserError, match=said):
             train(
                 "fsn-1m",
@@ -134,7 +134,7 @@ def test_fine_tuning_keeps_the_tokenizer(rows: Path, tmp_path: Path) -> None:
                 reading=how,
                 **go,
             )  # type: ignore[arg-type]
-    same = Reading(tokenizer=str(rows.parent / "tokenizer.json"))
+    same = ReadOptions(tokenizer=str(rows.parent / "tokenizer.json"))
     train(
         "fsn-1m",
         str(tmp_path / "more.txt"),
@@ -164,7 +164,7 @@ def test_documents_of_bytes(rows: Path, tmp_path: Path) -> None:
         tmp_path / "run",
         recipe(max_steps=3, epochs=1, separate_documents=True),
         overrides={"width": 16, "layers": 1},
-        reading=Reading(text_column="body"),
+        reading=ReadOptions(text_column="body"),
         device="cpu",
         quiet=True,
     )
@@ -190,7 +190,7 @@ def test_token_files(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(capsys.readouterr().out.split()) == 4
     with pytest.raises(SystemExit):
         main(["generate", str(out), "--prompt", "x", "--device", "cpu"])
-    assert "came without a tokenizer" in capsys.readouterr().err
+    assert "have no tokenizer" in capsys.readouterr().err
 
 
 def test_mistakes_are_told_before_work_begins(
@@ -217,9 +217,11 @@ def test_mistakes_are_told_before_work_begins(
 
     corpus = ["--corpus", str(rows)]
     assert "has no column 'text'; it has body" in fails(*corpus, "--text-column", "text")
-    assert "is no tokenizer" in fails(*corpus, "--tokenizer", str(rows))
+    assert "is not a tokenizer" in fails(*corpus, "--tokenizer", str(rows))
     (tmp_path / "text.txt").write_text(documents(1)[0])
-    assert "is one text: documents" in fails("--corpus", str(tmp_path / "text.txt"), "--separate-documents")
+    assert "is one text: separate documents" in fails(
+        "--corpus", str(tmp_path / "text.txt"), "--separate-documents"
+    )
     other = Subwords(byte_pairs(vocab_size=290)).encode(documents(1)[0]) + 400
     other.repeat(200).numpy().astype(np.uint16).tofile(tmp_path / "ids.bin")
     tokens = ["--corpus", str(tmp_path / "ids.bin"), "--token-dtype", "uint16"]

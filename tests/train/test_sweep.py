@@ -105,7 +105,7 @@ def test_arguments_are_what_fsn_train_reads() -> None:
         ("runs: [fsn-1m]", "mapping of names to values"),
         ("a: [", "cannot be read as YAML"),
         ("runs: [{preset: fsn-1m, seed: 1, seed: 2}]", "'seed' is given twice; give it once"),
-        ("runs: [{preset: fsn-1m, seed: 2020-01-01}]", "a date stands in it; put it in quotes"),
+        ("runs: [{preset: fsn-1m, seed: 2020-01-01}]", "it has a date; put that in quotes"),
         ("[" * 5000, "nested too deeply"),
         ("runs: [{preset: fsn-1m}, {preset: fsn-3m}]", "run fsn-3m: there is no preset"),
         ("runs: [{preset: transformer-1m, model: {d: 32}}]", "run transformer-1m: .* has no field 'd'"),

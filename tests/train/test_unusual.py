@@ -10,7 +10,7 @@ import pytest
 
 from fsn import data
 from fsn.cli import main
-from fsn.data import Corpus, Reading
+from fsn.data import Corpus, ReadOptions
 from fsn.errors import UserError
 from fsn.paper.archive import archive_run
 from fsn.train import load_run, train
@@ -59,9 +59,7 @@ def test_a_tilde_is_the_home_folder(
     Path("s.yaml").write_text("out: ~/runs\nruns: [{preset: fsn-1m}]\n")
     assert read_sweep("s.yaml")[0].out == home / "runs" / "fsn-1m"
     capsys.readouterr()
-    assert "would be a folder of the name ~" in fails(
-        capsys, "inspect", "~/r", "--out", "~/x", "--device", "cpu"
-    )
+    assert "would be a folder named ~" in fails(capsys, "inspect", "~/r", "--out", "~/x", "--device", "cpu")
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
 
 
@@ -111,7 +109,7 @@ def test_many_symbols_in_two_bytes(tmp_path: Path, capsys: pytest.CaptureFixture
     np.savez(tmp_path / "several.npz", tokens)
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     with pytest.raises(UserError, match="holds several arrays"):
-        data.load(tmp_path / "several.npy", reading=Reading(vocab_size=50_000))
+        data.load(tmp_path / "several.npy", reading=ReadOptions(vocab_size=50_000))
     (tmp_path / "folder").mkdir()
     for split in ("train", "val"):
         tokens.tofile(tmp_path / "folder" / f"{split}.bin")
@@ -123,7 +121,7 @@ def test_many_symbols_in_two_bytes(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_model_of_one_text_and_documents(tmp_path: Path) -> None:
     documents = Corpus.from_documents("rows", [text(40, seed).decode() for seed in range(40)])
-    with pytest.raises(UserError, match="knows no symbol for where one ends"):
+    with pytest.raises(UserError, match="has no symbol for the end of one"):
         documents.within(corpus().encoding)
     few = Corpus.from_documents("rows", [text(900, seed).decode() for seed in range(4)])
     with pytest.raises(UserError, match="documents, which are not cut"):

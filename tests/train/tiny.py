@@ -106,7 +106,7 @@ def lines(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     return [line for line in found if kind is None or line["kind"] == kind]
 
 
-def unsigned(folder: Path) -> Path:
+def unhashed(folder: Path) -> Path:
     """A run folder as it was made before there were hashes."""
     (folder / "hashes.json").unlink()
     return folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .corpus import Corpus, Reading
+from .corpus import Corpus, ReadOptions
 from .encoding import (
     CODE_SYMBOLS,
     Alphabet,
@@ -21,7 +21,7 @@ __all__ = [
     "Alphabet",
     "Corpus",
     "Encoding",
-    "Reading",
+    "ReadOptions",
     "Subwords",
     "TokenIds",
     "Windows",

@@ -1,8 +1,8 @@
-"""The cache folder: files that are either whole and verified, or not there.
+"""The cache folder: every file in it is complete and verified.
 
-Every file is written to a temporary name and renamed only when it is complete and its hash is right, so an
-interrupted download leaves nothing behind and the next one starts clean. Every read hashes again: 100 MB
-take a fraction of a second, and a disk that lost bits is noticed before a week of training, not after.
+A file is written to a temporary name and renamed only when it is complete and its hash is right, so an interrupted
+download leaves nothing behind. Every read checks the hash again: 100 MB take a fraction of a second, and a corrupt disk
+is noticed before a week of training, not after.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ..text import printable
 
 CHUNK = 1 << 20
 TIMEOUT_S = 30.0
-"""For an answer, or the next piece of it."""
+"""To connect, and between two chunks."""
 LIMIT_S = 1800.0
-"""For all of a download, its retries included."""
+"""For a whole download, with its retries."""
 RETRIES = 2
 
-#: Packed forms of a corpus that may be left in the cache folder, e.g. on a machine without network.
+#: Compressed forms of a corpus that may be put into the cache folder, e.g. on a machine without network.
 PACKED = (".zip", ".gz", ".xz")
 
 INSTEAD = "free some space there or set FSN_CACHE to another folder"
-"""What to do about a cache folder that cannot be written."""
+"""The remedy for a cache folder that cannot be written."""
 
 #: What unpacking a damaged archive can raise: a truncated or foreign .gz an OSError or an EOFError, an encrypted .zip a
-#: RuntimeError, an unknown compression a NotImplementedError, odd numbers in a header a ValueError.
+#: RuntimeError, an unknown compression a NotImplementedError, invalid numbers in a header a ValueError.
 DAMAGED = (
     OSError,
     EOFError,
@@ -56,7 +56,7 @@ DAMAGED = (
 
 
 class FetchError(Exception):
-    """One way of getting a file did not work; there may be another."""
+    """A source of a file failed; there may be another."""
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
@@ -65,17 +65,17 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
 
 
 def mismatch(raw: bytes, sha256: str) -> str | None:
-    """None if ``raw`` has the expected hash, else a phrase that says how it differs."""
+    """None if ``raw`` has the expected hash, else the found and the expected one in words."""
     found = hashlib.sha256(raw).hexdigest()
     return None if found == sha256 else f"{len(raw):,} bytes with sha256 {found}, expected {sha256}"
 
 
 @contextlib.contextmanager
 def locked(folder: Path, name: str) -> Iterator[None]:
-    """Let one process at a time prepare ``name``; the others wait, then find it in the cache.
+    """Let one process at a time make ``name``; the others wait, then find it in the cache.
 
-    The lock belongs to the open file, so it vanishes with a process that dies. Where there is no ``flock``
-    (Windows) two processes may both do the work; the atomic rename keeps the result right.
+    The lock belongs to the open file, so it is released when the process dies. Without ``flock`` (Windows) two
+    processes may both do the work; the rename is atomic, so the result is still right.
     """
     with writing(folder, INSTEAD):
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,26 +88,26 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def read_verified(path: Path, sha256: str | None, aloud: bool) -> bytes | None:
-    """The bytes of ``path``, or None if it does not exist or (said ``aloud``) is not what it should be."""
+def read_verified(path: Path, sha256: str | None, warn: bool = False) -> bytes | None:
+    """The bytes of ``path``; None if it does not exist or, with a warning if ``warn``, has another hash."""
     if sha256 is None or not os.path.lexists(path):
         return None
-    raw = read_file(path, "mend or remove it")
+    raw = read_file(path, "repair or remove it")
     difference = mismatch(raw, sha256)
     if difference is None:
         return raw
-    if aloud:
+    if warn:
         say(printable(f"{path} is corrupt ({difference}); getting it again"))
     return None
 
 
 def cached(folder: Path, name: str, sha256: Callable[[], str | None], make: Callable[[], bytes]) -> bytes:
-    """``name`` from the cache folder if it has the right hash, else what ``make`` gives, which is written there."""
+    """``name`` from the cache folder if it has the right hash, else what ``make`` returns, which is written there."""
     path = folder / name
-    raw = read_verified(path, sha256(), aloud=False)
+    raw = read_verified(path, sha256())
     if raw is None:
         with locked(folder, name), writing(folder, INSTEAD):
-            raw = read_verified(path, sha256(), aloud=True)
+            raw = read_verified(path, sha256(), warn=True)
             if raw is None:  # no other process has made it while we waited
                 raw = make()
                 write_bytes_atomic(path, raw)
@@ -115,27 +115,27 @@ def cached(folder: Path, name: str, sha256: Callable[[], str | None], make: Call
 
 
 def cached_unpinned(folder: Path, name: str, make: Callable[[], bytes]) -> bytes:
-    """:func:`cached` for bytes whose hash nobody knows beforehand: that of the first time is written beside them."""
-    beside = folder / f"{name}.sha256"
+    """:func:`cached` for bytes without a published hash: that of the first download is written beside them."""
+    hash_file = folder / f"{name}.sha256"
 
-    def noted() -> str | None:
+    def read_hash() -> str | None:
         try:
-            return beside.read_text(encoding="ascii").strip()
+            return hash_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
 
-    def make_and_note() -> bytes:
+    def make_and_hash() -> bytes:
         raw = make()
-        write_text_atomic(beside, hashlib.sha256(raw).hexdigest() + "\n")
+        write_text_atomic(hash_file, hashlib.sha256(raw).hexdigest() + "\n")
         return raw
 
-    return cached(folder, name, noted, make_and_note)
+    return cached(folder, name, read_hash, make_and_hash)
 
 
 def unpack(packed: Path, limit: int) -> bytes:
-    """The content of a .gz or .xz file, or of the member of a .zip that bears its name.
+    """The content of a .gz or .xz file, or of the member of a .zip that has its name.
 
-    At most ``limit`` bytes and one more are read: enough to see that a file is too long.
+    At most ``limit`` bytes and one more are read: enough to detect a file that is too long.
     """
     with unpacking("it"):
         if packed.suffix == ".zip":
@@ -147,7 +147,7 @@ def unpack(packed: Path, limit: int) -> bytes:
 
 @contextlib.contextmanager
 def unpacking(name: str) -> Iterator[None]:
-    """A damaged archive, called ``name``, is one way of getting a file that did not work."""
+    """Raise :class:`FetchError` where the archive ``name`` is damaged."""
     try:
         yield
     except DAMAGED as error:
@@ -163,17 +163,17 @@ def obtain(
 ) -> bytes:
     """The verified bytes of corpus ``name``: from the cache, a packed copy in it, or a source.
 
-    ``sources`` are (what to call it, function of the cache folder that returns the bytes or raises
-    FetchError), tried in order. What they return is held to the same hash as what lies in the cache.
+    ``sources`` are (name, function of the cache folder that returns the bytes or raises FetchError), tried in order.
+    What they return must have the same hash.
     """
 
     def make() -> bytes:
         packed = [folder / f"{name}{suffix}" for suffix in PACKED]
-        ways = [(str(file), partial(unpack, file, size)) for file in packed if file.is_file()]
-        ways += [(way, partial(source, folder)) for way, source in sources]
+        options = [(str(file), partial(unpack, file, size)) for file in packed if file.is_file()]
+        options += [(source, partial(fetch, folder)) for source, fetch in sources]
         failures = []
-        for way, get in ways:
-            say(printable(f"{name}: trying {way}"))
+        for source, get in options:
+            say(printable(f"{name}: trying {source}"))
             try:
                 raw = get()
                 difference = mismatch(raw, sha256)
@@ -181,20 +181,22 @@ def obtain(
                     return raw
                 raise FetchError(f"it is not {name}: {difference}")
             except FetchError as error:
-                failures.append(f"{way}: {error}")
-                say(printable(f"{name}: no luck with {failures[-1]}"))
+                failures.append(f"{source}: {error}")
+                say(printable(f"{name}: failed: {failures[-1]}"))
         forms = ", ".join(f"{name}{suffix}" for suffix in PACKED)
         reasons = "; ".join(failures)
-        raise UserError(f"{name} could not be had ({reasons}): put {name} or one of {forms} into {folder}")
+        raise UserError(
+            f"{name} could not be fetched ({reasons}): put {name} or one of {forms} into {folder}"
+        )
 
     return cached(folder, name, lambda: sha256, make)
 
 
 def download(address: str, path: Path, sha256: str, description: str, size: int) -> None:
-    """Bring the file of ``size`` bytes and this hash from ``address`` to ``path``, with progress and in bounded time.
+    """Download the file of ``size`` bytes and this hash from ``address`` to ``path``, with progress and a time limit.
 
-    pooch retries and checks the hash. It has no limit for the whole, and a server that sends a byte now and then
-    never runs into the timeout of a read: so it works in a thread that is left behind when the time is over.
+    pooch retries and checks the hash, but has no limit for the whole download, and a server that sends a byte now and
+    then never exceeds the timeout of a read. So it runs in a thread, which is abandoned when the time is over.
     """
     import pooch
 
@@ -229,7 +231,7 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
 
 
 class _Bounded:
-    """A file for a download: shows progress, and ends it when it grows too large or its time is over."""
+    """A file for a download: shows progress, and stops when it grows too large or the time is over."""
 
     def __init__(self, file: IO[bytes], bar: Bar, size: int, over: threading.Event) -> None:
         self.file, self.bar, self.size, self.over = file, bar, size, over
@@ -245,7 +247,7 @@ class _Bounded:
 
 
 def _reason(error: BaseException, name: str) -> str:
-    """Why a download failed, in our words: those of a server may hold anything."""
+    """Why a download failed. A server's own text is not repeated: it may contain anything."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -253,9 +255,9 @@ def _reason(error: BaseException, name: str) -> str:
     if isinstance(error, requests.Timeout):
         return f"the server did not answer within {TIMEOUT_S:.0f} s"
     if isinstance(error, requests.exceptions.ChunkedEncodingError | requests.exceptions.ContentDecodingError):
-        return "the download broke off"
+        return "the download was interrupted"
     if isinstance(error, requests.ConnectionError):
         return "there is no connection to the server"
     if isinstance(error, ValueError) and "hash" in str(error):
-        return f"the file it gives is not {name}: its sha256 is another"
-    return f"the answer makes no sense ({type(error).__name__})"
+        return f"the file it sends is not {name}: its sha256 differs"
+    return f"the answer is invalid ({type(error).__name__})"

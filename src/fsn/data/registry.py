@@ -18,20 +18,20 @@ from ..progress import Bar
 from ..text import printable
 from . import enwik8, python_code
 from .cache import cache_folder
-from .corpus import Corpus, Reading, cuts
+from .corpus import Corpus, ReadOptions, cuts
 from .encoding import CODE_SYMBOLS, Alphabet, Encoding, Subwords, TokenIds, load_tokenizer
 
 TABLES = (".jsonl", ".ndjson", ".parquet")
 TOKENS_AT_ONCE = 1 << 24
 NAMED = 5
-"""Files that are left out and named; the others are counted."""
+"""Of the files that are left out, so many are named."""
 
-#: name -> (one line about it, the text as a function of the cache folder, its symbols if they are not those that occur)
+#: name -> (description, the text as a function of the cache folder, its symbols where they are fixed)
 CORPORA: dict[str, tuple[str, Callable[[Path], bytes], bytes | None]] = {
     "enwik8": ("10^8 bytes of English Wikipedia, 205 symbols: the paper's main corpus", enwik8.load, None),
     "python-stdlib": (
         "the running Python's standard library, about 8 million characters, 97 symbols: needs no network",
-        lambda folder: python_code.load_stdlib(),
+        python_code.load_stdlib,
         CODE_SYMBOLS,
     ),
     "codeparrot": (
@@ -48,26 +48,26 @@ CORPORA: dict[str, tuple[str, Callable[[Path], bytes], bytes | None]] = {
 
 
 def available() -> list[tuple[str, str]]:
-    """The corpora that have a name, each with a line about it."""
+    """The named corpora, each with a description."""
     return [(name, line) for name, (line, _, _) in CORPORA.items()]
 
 
 def load(
     name: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
-    reading: Reading | None = None,
+    reading: ReadOptions | None = None,
     encoding: Encoding | None = None,
 ) -> Corpus:
     """A corpus by name, or any file or folder by its path.
 
-    ``cache`` is the folder for what is fetched or built (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A
-    name goes before a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens;
-    ``encoding`` is that of a trained model, in whose tokens the text is wanted.
+    ``cache`` is the folder for downloads (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A name takes precedence over
+    a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens; ``encoding`` is
+    that of a trained model, in whose tokens the text is to be read.
 
-    A path holds tokens (.bin, .npy, or a folder with train.bin) or documents (.jsonl or .parquet, or a folder of them
-    with a text column), else it is a file byte for byte or the text files of a folder one after the other.
+    A path is tokens (.bin, .npy, or a folder with train.bin), documents (.jsonl or .parquet, or a folder of them with
+    a text column), or else text: a file byte for byte, or the concatenated text files of a folder.
     """
-    text, reading = os.fspath(name), reading or Reading()
+    text, reading = os.fspath(name), reading or ReadOptions()
     path = user_path(text)
     named = text in CORPORA
     if not named and not (text and os.path.lexists(path)):
@@ -79,7 +79,7 @@ def load(
     _check_options(text, reading, named, tokens)
     subwords = encoding if isinstance(encoding, Subwords) else None
     if isinstance(encoding, Alphabet) and reading.tokenizer is not None:
-        raise UserError("--tokenizer says nothing here: the model reads bytes; leave it out")
+        raise UserError("--tokenizer does not apply: the model reads bytes; leave it out")
     if reading.tokenizer is not None:
         asked = load_tokenizer(reading.tokenizer)
         if subwords not in (None, asked):
@@ -98,8 +98,8 @@ def load(
     return dataclasses.replace(corpus, reading=reading)
 
 
-def _check_options(name: str, reading: Reading, named: bool, tokens: bool) -> None:
-    """An option that means nothing here is a mistake, and not passed over."""
+def _check_options(name: str, reading: ReadOptions, named: bool, tokens: bool) -> None:
+    """Refuse options that do not apply."""
     for option, value, fits in (
         ("text-column", reading.text_column, not named and not tokens),
         ("token-dtype", reading.token_dtype, tokens),
@@ -107,20 +107,20 @@ def _check_options(name: str, reading: Reading, named: bool, tokens: bool) -> No
     ):
         if value is not None and not fits:
             what = "a corpus by name" if named else "tokens" if tokens else "text"
-            raise UserError(f"--{option} says nothing of {name}, which is {what}: leave it out")
+            raise UserError(f"--{option} does not apply to {name}, which is {what}: leave it out")
 
 
 def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
-    """Stop if what is written to ``path`` would become part of the corpus it is made from."""
+    """Stop if a run written to ``path`` would become part of its own corpus."""
     text = os.fspath(corpus)
     folder = user_path(text)
     if not text or text in CORPORA or not folder.is_dir():
         return
-    place, root = path.resolve(), folder.resolve()
-    hidden = any(part.startswith(".") for part in place.parts[len(root.parts) :])
-    if place.is_relative_to(root) and not hidden:
+    target, root = path.resolve(), folder.resolve()
+    hidden = any(part.startswith(".") for part in target.parts[len(root.parts) :])
+    if target.is_relative_to(root) and not hidden:
         raise UserError(
-            f"{path} lies in the corpus {folder} and would become part of its text; "
+            f"{path} is in the corpus {folder} and would become part of its text; "
             f"choose {option} outside of it"
         )
 
@@ -131,7 +131,7 @@ def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> No
 def load_documents(path: Path, name: str, column: str | None, encoding: Subwords | None) -> Corpus:
     """The rows of a JSONL or Parquet file, or of those in a folder in the order of their paths."""
     if column is None:
-        raise UserError(f"{name} is a table: say with --text-column which column holds the text")
+        raise UserError(f"{name} is a table: give the column of the text with --text-column")
     files = [path]
     if path.is_dir():
         files = [file for file in text_files(path) if file.suffix.lower() in TABLES]
@@ -145,8 +145,8 @@ def load_documents(path: Path, name: str, column: str | None, encoding: Subwords
         rows = _parquet(file, column) if file.suffix.lower() == ".parquet" else _jsonl(file, column)
         texts += list(rows)
     empty = sum(not text for text in texts)
-    said = f"{empty:,} of {len(texts):,} documents are empty and were left out" if empty else ""
-    return dataclasses.replace(Corpus.from_documents(name, texts, encoding), left_out=said)
+    left_out = f"{empty:,} of {len(texts):,} documents are empty and were left out" if empty else ""
+    return dataclasses.replace(Corpus.from_documents(name, texts, encoding), left_out=left_out)
 
 
 def _jsonl(path: Path, column: str) -> Iterator[str]:
@@ -157,9 +157,9 @@ def _jsonl(path: Path, column: str) -> Iterator[str]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                raise UserError(f"line {number:,} of {path} is not JSON: mend or remove it") from None
+                raise UserError(f"line {number:,} of {path} is not JSON: fix or remove it") from None
             if not isinstance(row, dict) or column not in row:
-                has = "it is no object"
+                has = "it is not an object"
                 if isinstance(row, dict):
                     has = f"it has {printable(', '.join(map(str, row)), limit=80)}"
                 raise UserError(f"line {number:,} of {path} has no column {column!r}; {has}")
@@ -199,14 +199,14 @@ def _parquet(path: Path, column: str) -> Iterator[str]:
 def load_tokens(
     path: Path, name: str, dtype: str | None, vocab_size: int | None, encoding: Subwords | None = None
 ) -> Corpus:
-    """Tokens that somebody else has made, mapped into memory.
+    """Files of tokens, mapped into memory.
 
     A file is split 90/5/5; a folder has train.bin and val.bin as nanoGPT writes them, and perhaps test.bin.
     """
     if encoding is None and vocab_size is None:
         raise UserError(
-            f"{name} holds tokens: say with --vocab-size how many there are, or with --tokenizer what they mean "
-            "(if its bytes are the text, give it another ending)"
+            f"{name} holds tokens: give their number with --vocab-size, or their tokenizer with --tokenizer "
+            "(if its bytes are the text, give it another suffix)"
         )
     kind: Encoding = encoding or TokenIds(vocab_size or 0)
     if encoding is not None and vocab_size not in (None, len(encoding)):
@@ -228,7 +228,7 @@ def load_tokens(
 
 
 def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:
-    """The numbers in a file, mapped into memory. All are looked at once, for their hash and their range."""
+    """The numbers in a file, mapped into memory. All are read once, for the hash and a check of their range."""
     check_regular(path)
     array = path.suffix.lower() == ".npy"
     if not array and dtype is None:
@@ -272,8 +272,8 @@ def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Has
 
 
 def text_files(folder: Path) -> list[Path]:
-    """Files below ``folder`` in the order of their relative paths, without hidden ones and without
-    following links to folders."""
+    """Files below ``folder`` in the order of their relative paths, without hidden ones; symbolic links to folders are
+    not followed."""
     found = []
 
     def refuse(error: OSError) -> None:
@@ -289,8 +289,8 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def load_text(path: Path, name: str, encoding: Subwords | None) -> Corpus:
-    """A file byte for byte, or the text files of a folder, each ended by a newline. A file in a folder is text if it is
-    UTF-8 and holds no zero byte."""
+    """A file byte for byte, or the text files of a folder, each ending in a newline. A file in a folder is text if it
+    is UTF-8 and has no zero byte."""
     if not path.is_dir():
         raw, left_out, what = read_file(path), "", "the file is empty"
     else:
@@ -320,7 +320,7 @@ def _left_out(names: list[str], files: int) -> str:
     if not names:
         return ""
     more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    said = "is not UTF-8 text and was" if len(names) == 1 else "are not UTF-8 text and were"
+    verb = "is not UTF-8 text and was" if len(names) == 1 else "are not UTF-8 text and were"
     return (
-        f"{len(names):,} of {files:,} files {said} left out: {', '.join(map(printable, names[:NAMED]))}{more}"
+        f"{len(names):,} of {files:,} files {verb} left out: {', '.join(map(printable, names[:NAMED]))}{more}"
     )

@@ -1,4 +1,4 @@
-"""Windows: the pieces of text a model sees, and the order in which it sees them."""
+"""Windows: the pieces of text that a model is trained on, and their order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ class Windows:
 
         window i = tokens[i * stride : i * stride + length],   i = 0 .. (n - length) // stride
 
-    A window of 256 symbols holds 255 predictions: inputs ``w[:, :-1]``, targets ``w[:, 1:]``. The text
-    stays where it is (on the GPU, if it was moved there) as one byte a symbol; :meth:`gather` picks windows
-    out of it on that device, without a copy to or from the host, so it can be part of a captured CUDA
-    graph.
+    A window of 256 symbols has 255 predictions: inputs ``w[:, :-1]``, targets ``w[:, 1:]``. The text stays
+    on its device as one byte a symbol; :meth:`gather` gathers windows there, without a copy to or from the host,
+    so it can be part of a captured CUDA graph.
 
     ``end`` is the token in front of each document, where the text is made of documents: see :meth:`documents`.
     """
@@ -45,14 +44,14 @@ class Windows:
     def gather(self, index: Tensor) -> Tensor:
         """Windows ``index`` (int64, shape (B,)) -> tokens (int64, shape (B, length)) on the text's device."""
         index = index.to(self.tokens.device, non_blocking=True)
-        if self.tokens.dtype == torch.uint16:  # not all devices can pick from unsigned numbers
+        if self.tokens.dtype == torch.uint16:  # not all devices can index unsigned numbers
             return self.tokens.view(torch.int16).unfold(0, self.length, self.stride)[index].long() & 0xFFFF
         return self.tokens.unfold(0, self.length, self.stride)[index].long()
 
     def documents(self, tokens: Tensor) -> Tensor | None:
-        """For tokens (B, T) of windows, the number of the document that each belongs to, (B, T); None without ``end``.
+        """The index of the document of each token, (B, T) like ``tokens``; None without ``end``.
 
-        The end token begins a document: the model reads it and predicts the first token of a text it knows nothing of.
+        The end token begins a document: from it alone the model predicts the first token of the next text.
         """
         return None if self.end is None else (tokens == self.end).cumsum(1)
 
@@ -60,11 +59,10 @@ class Windows:
 def epoch_order(n_windows: int, seed: int, epoch: int) -> Tensor:
     """The order in which epoch ``epoch`` visits ``n_windows`` windows: an int64 permutation on the CPU.
 
-    A function of its three arguments and nothing else: no generator is consumed, so a run that resumes in
-    the middle of epoch 7 finds the same order as one that came there in one go. Each window draws a 64-bit
-    key from a counter-based generator seeded by (seed, epoch), and the windows are sorted by key. Raw
-    generator bits and a stable sort are fixed by definition, where the shuffles of libraries may change
-    from one version to the next.
+    It depends on its three arguments only and advances no generator, so a run that resumes in the middle of epoch 7
+    has the same order as one that was not interrupted. Each window draws a 64-bit key from a counter-based generator
+    seeded by (seed, epoch), and the windows are sorted by key. Raw generator bits and a stable sort are specified,
+    while NumPy's and PyTorch's shuffles may change from one version to the next.
     """
     if n_windows < 0 or epoch < 0:
         raise UserError(f"an order needs n_windows >= 0 and epoch >= 0, not {n_windows} and {epoch}")

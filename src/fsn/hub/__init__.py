@@ -1,6 +1,6 @@
 """The model inside other people's tools: Hugging Face transformers and all that builds on it.
 
-Importing this package makes ``AutoConfig`` and ``AutoModelForCausalLM`` know models of type ``fsn``. Needs
+Importing this package registers the model type ``fsn`` with ``AutoConfig`` and ``AutoModelForCausalLM``. Needs
 ``pip install fsn[hub]``.
 """
 

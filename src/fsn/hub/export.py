@@ -1,4 +1,4 @@
-"""``fsn export``: a run folder as one that ``from_pretrained`` reads: weights, configuration, tokenizer, card."""
+"""``fsn export``: write a run as a folder for ``from_pretrained``: weights, configuration, tokenizer, model card."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def export(run: RunPath, out: NewFolder, /, *, which: Literal["best", "last"] = 
 
     Args:
         run: The run folder.
-        out: The folder to write, which must not hold anything yet.
+        out: The folder to write, which must be empty or new.
         which: The weights of the best epoch, or the last ones saved.
     """
     odd = untested("CPU", ["transformers"])
     if odd:
         say(odd)
-    logging.disable_progress_bar()  # transformers' own, which would stay on the screen
+    logging.disable_progress_bar()  # that of transformers, which would stay on the screen
     written = export_run(run, out, which)
     print(f"exported: {written}")
     for file in sorted(written.iterdir()):
@@ -81,10 +81,10 @@ def export(run: RunPath, out: NewFolder, /, *, which: Literal["best", "last"] = 
 
 
 def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best") -> Path:
-    """Write a run's weights to ``out`` in the form of transformers; nothing is left there if that fails."""
+    """Write a run to ``out`` for transformers; nothing is left there if that fails."""
     run = load_run(find_run(folder))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already and no empty folder; choose another name")
+        raise UserError(f"{out} exists and is not an empty folder; choose another name")
     trained = run.load_model(which)
     tokenizer = make_tokenizer(run.encoding, run.recipe.length)
     alphabet = run.encoding if isinstance(run.encoding, Alphabet) else None
@@ -118,14 +118,14 @@ def export_run(folder: Path, out: Path, which: Literal["best", "last"] = "best")
 
 
 def last_step(run: Run) -> int:
-    """Of the newest checkpoint, where there is one."""
+    """That of the newest checkpoint, where there is one."""
     checkpoints = Checkpoints(run.folder / "last")
     names = checkpoints.names()
     return int(read_state(checkpoints.folder / names[0])["step"]) if names else run.step
 
 
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
-    """The model card, from what the run folder says."""
+    """The model card."""
     best = run.best if which == "best" else None
     bits, steps = "not measured", last_step(run)
     if best is not None:
@@ -155,12 +155,12 @@ def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
 PADDING = "<pad>"
 UNKNOWN = "<unk>"
 END = "<|endoftext|>"
-"""Begins and ends a text. The model reads it as a line break; it is a token of its own here because tokens of this kind
-are left out when text is decoded, which must not happen to line breaks."""
+"""Begins and ends a text. The model reads it as a line break; it is a special token because decoding drops special
+tokens, which must not happen to line breaks."""
 
 
 def make_tokenizer(encoding: Encoding, window: int = 256) -> PreTrainedTokenizerFast:
-    """What a run's tokens mean, for transformers. Padding is on the left, where generation needs it."""
+    """A run's encoding as a tokenizer of transformers. Padding is on the left, as generation needs it."""
     if isinstance(encoding, Alphabet):
         inner, padding, end = _from_alphabet(encoding)
     elif isinstance(encoding, Subwords):
@@ -176,15 +176,15 @@ def make_tokenizer(encoding: Encoding, window: int = 256) -> PreTrainedTokenizer
         eos_token=end,
         unk_token=UNKNOWN if isinstance(encoding, Alphabet) else None,
         padding_side="left",
-        split_special_tokens=True,  # a text may hold the letters "<pad>"
+        split_special_tokens=True,  # a text may contain "<pad>"
         model_max_length=window - 1,
         clean_up_tokenization_spaces=False,
     )
 
 
 def _from_subwords(encoding: Subwords) -> tuple[Tokenizer, str, str]:
-    """The run's own tokenizer; its end of a document begins and ends texts. Behind its tokens comes one for padding,
-    which the model does not have: padding is masked."""
+    """The run's own tokenizer; its end-of-document token begins and ends texts. After its tokens comes one for padding,
+    which is masked, so that the model does not need it."""
     inner = Tokenizer.from_str(encoding.tokenizer.to_str())
     if inner.id_to_token(encoding.end) is None:
         inner.add_special_tokens([AddedToken(END, special=True)])
@@ -194,15 +194,17 @@ def _from_subwords(encoding: Subwords) -> tuple[Tokenizer, str, str]:
     inner.add_special_tokens([AddedToken(padding, special=True)])
     end = inner.id_to_token(encoding.end)
     if end is None or inner.token_to_id(padding) != len(encoding):
-        raise UserError("the numbers of the run's tokenizer have gaps; transformers cannot hold it")
+        raise UserError(
+            "the token numbers of the run's tokenizer have gaps, which transformers does not support"
+        )
     return inner, padding, end
 
 
 def _from_alphabet(alphabet: Alphabet) -> tuple[Tokenizer, str, str]:
-    """The tokens of ``alphabet``, in its order; behind them padding, bytes it does not have, and the end of a text.
+    """The tokens of ``alphabet``, in its order; after them padding, unknown bytes, and the end of a text.
 
-    The model has none of the three: padding is masked, an unknown byte is refused, and the end of a text is read as a
-    line break.
+    The model has none of the three: padding is masked, an unknown byte is refused, and the end of a text becomes a line
+    break.
     """
     letters = bytes_to_unicode()
     vocabulary = {letters[value]: token for token, value in enumerate(alphabet.symbols)}

@@ -33,7 +33,7 @@ __all__ = ["FSNForCausalLM", "HubConfig"]
 
 
 class HubConfig(PreTrainedConfig):
-    """``config.json``: the model's own configuration under ``architecture``, and what other tools ask for by name."""
+    """``config.json``: the model's own configuration under ``architecture``, and fields that other tools expect."""
 
     model_type = "fsn"
 
@@ -42,11 +42,11 @@ class HubConfig(PreTrainedConfig):
     window: int = 256
     """Symbols in a training window, the first of them never predicted."""
     symbols: str | None = None
-    """The byte values of the symbols, in hexadecimal: with them ``fsn.load`` reads the folder."""
+    """The byte values of the symbols, in hexadecimal, for ``fsn.load``."""
     line_break: int | None = None
-    """The symbol that the tokenizer's beginning and end of a text are read as, where symbols are bytes."""
+    """The symbol in place of the tokenizer's beginning- and end-of-text token, where symbols are bytes."""
     end: int | None = None
-    """The token that begins and ends a text, where tokens are subwords."""
+    """The beginning- and end-of-text token, where tokens are subwords."""
     vocab_size: int = 0
     hidden_size: int = 0
     num_hidden_layers: int = 0
@@ -60,11 +60,11 @@ class HubConfig(PreTrainedConfig):
 
     @classmethod
     def register_for_auto_class(cls, auto_class: Any = None) -> None:
-        """``trust_remote_code`` asks here that this file be copied along whenever a config is saved. It cannot be
-        imported alone; :meth:`save_pretrained` writes one that can."""
+        """Does nothing: with ``trust_remote_code``, transformers would copy this file beside every saved config, where
+        it cannot be imported. :meth:`save_pretrained` writes one that can."""
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], *args: Any, **named: Any) -> None:
-        """As usual, and the file by which ``trust_remote_code=True`` finds these classes."""
+        """Also writes the file with which ``trust_remote_code=True`` finds these classes."""
         self.auto_map = {
             "AutoConfig": f"{CODE_FILE}.HubConfig",
             "AutoModelForCausalLM": f"{CODE_FILE}.FSNForCausalLM",
@@ -74,7 +74,7 @@ class HubConfig(PreTrainedConfig):
 
 
 class HubCache(Cache):
-    """A model's memory, under the names by which ``generate`` asks for it."""
+    """A model's cache, with the methods that ``generate`` calls."""
 
     is_compileable = False
 
@@ -85,20 +85,20 @@ class HubCache(Cache):
         self.reorder(beam_idx)
 
     def activate_past_recording(self) -> None:
-        """Nothing to switch on: every position can be forgotten again."""
+        """Does nothing: the cache can always drop positions."""
 
     def crop(self, length: int) -> None:
-        """−n forgets the last n positions, as ``generate`` counts them."""
+        """−n drops the last n positions, as in ``generate``."""
         if length > 0:
-            raise UserError(f"crop({length}): pass minus the number of positions to forget, or use cut")
+            raise UserError(f"crop({length}): pass minus the number of positions to drop, or use cut")
         self.cut(max(0, self.length + length))
 
 
 class FSNForCausalLM(PreTrainedModel, GenerationMixin):
-    """``AutoModelForCausalLM.from_pretrained(folder)`` gives this for an exported run, FSN or transformer.
+    """``AutoModelForCausalLM.from_pretrained(folder)`` returns this for an exported run, FSN or transformer.
 
-    ``from_pretrained`` keeps weights and phases in float32, whatever shorter type is asked for; for speed on a GPU
-    use autocast.
+    ``from_pretrained`` keeps weights and phases in float32, whatever ``dtype`` is given; for speed on a GPU use
+    autocast.
     """
 
     config_class = HubConfig
@@ -124,13 +124,13 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Weights are as their modules make them; only buffers that no file holds are restored."""
+        """Modules initialise their own weights; only buffers that are in no file are restored."""
         restore = getattr(module, "restore_buffers", None)
         if restore is not None:
             restore()
 
     def _initialize_missing_keys(self, *args: Any, **named: Any) -> None:
-        """A file must hold every weight: a loader makes models without values, and would leave what is missing so."""
+        """Refuse a file that lacks weights: they would stay uninitialised."""
         missing = [n for n, p in self.named_parameters() if not getattr(p, "_is_hf_initialized", False)]
         if missing:
             raise UserError(f"the file lacks {', '.join(missing[:3])}; export the run again")
@@ -139,7 +139,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **named: Any
     ) -> None:
-        """``generate`` begins with our memory, not the library's: layers remember more than keys and values."""
+        """``generate`` starts with a HubCache, not a cache of transformers: layers cache more than keys and values."""
         if generation_config.cache_implementation is not None:
             raise UserError("this model has a cache of its own; leave cache_implementation out")
         if generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
@@ -165,13 +165,13 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits of the symbols after each of ``input_ids`` (B, T), which follow what ``past_key_values`` has seen.
+        """Logits of the symbols after each of ``input_ids`` (B, T), which follow the positions in ``past_key_values``.
 
         ``attention_mask`` (B, T or all positions so far) has zeros for padding. ``labels`` are the inputs themselves,
-        as everywhere in transformers: they are shifted here, −100 counts nothing, and neither does what would be
-        predicted from padding. ``inputs_embeds`` (B, T, k) are phases (in a transformer: states) in place of symbols.
-        ``output_hidden_states`` gives the phases before the first layer and after each, ``output_attentions`` the
-        attention of every layer, (B, heads, T, all positions so far).
+        as everywhere in transformers: they are shifted here, and −100 is ignored, as are predictions from padding.
+        ``inputs_embeds`` (B, T, k) are phases (in a transformer: states) in place of symbols. ``output_hidden_states``
+        returns the phases before the first layer and after each, ``output_attentions`` the attention of every layer,
+        (B, heads, T, all positions so far).
         """
         cache = past_key_values
         input_ids = self._check(input_ids, inputs_embeds, attention_mask, cache)
@@ -187,19 +187,17 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
                 logits = self.model(input_ids, attention_mask=None if padding is None else ~padding)
             else:
                 if self.training and self.model.uses_dropout:
-                    raise UserError(
-                        "no dropout where a sequence is remembered: pass use_cache=False, or call eval()"
-                    )
+                    raise UserError("no dropout with a cache: pass use_cache=False, or call eval()")
                 cache = HubCache(self.config.num_hidden_layers) if cache is None else cache
                 logits = self.model.extend(input_ids, cache, padding)
         loss = None
         if labels is not None:
             labels = predictable(self._as_read(labels), padding)
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return CausalLMOutputWithPast(
             loss=loss,
-            logits=logits[:, kept],
+            logits=logits[:, keep],
             past_key_values=cache if use_cache else None,
             hidden_states=None if states is None else tuple(states.values()),
             attentions=None if attentions is None else tuple(by_head(a) for a in attentions.values()),
@@ -215,12 +213,12 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         return stack.enter_context(record(self.model, *first, f"layers.*.{point}"))
 
     def _as_read(self, tokens: Tensor) -> Tensor:
-        """The token that begins and ends texts, two behind that of padding, is read as the line break."""
+        """Replace the beginning- and end-of-text token (two after padding) by the line break."""
         end, line_break = self.config.vocab_size + 2, self.config.line_break
         return tokens if line_break is None else tokens.masked_fill(tokens == end, line_break)
 
     def _without_padding(self, input_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Tokens the model has, and which of them are padding: by the mask, or by the token that stands for it."""
+        """Tokens in the model's range, and the padding mask: from ``mask`` and from padding tokens."""
         padding = input_ids == self.config.vocab_size
         input_ids = self._as_read(input_ids)
         if mask is not None:
@@ -234,7 +232,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         return input_ids, padding if bool(padding.any()) else None
 
     def _check(self, tokens: Tensor | None, embeds: Tensor | None, mask: Tensor | None, cache: Any) -> Tensor:
-        """The tokens, or stand-ins where phases take their place; what this model cannot do is refused."""
+        """The tokens, or zeros for ``inputs_embeds``; stop at shapes and caches that do not fit."""
         if (tokens is None) == (embeds is None):
             raise UserError("pass either input_ids or inputs_embeds")
         if tokens is None:
@@ -255,14 +253,12 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
                 "pass one number for every position so far"
             )
         if cache is not None and not isinstance(cache, HubCache):
-            raise UserError(
-                f"a {type(cache).__name__} cannot hold what this model remembers; pass a HubCache"
-            )
+            raise UserError(f"a {type(cache).__name__} is not this model's cache; pass a HubCache")
         return tokens
 
 
 def predictable(labels: Tensor, padding: Tensor | None) -> Tensor:
-    """``labels`` (B, T) with −100 where padding is the label, or all there is to predict it from."""
+    """``labels`` (B, T) with −100 where the label is padding, or the position before it is."""
     if padding is None:
         return labels
     before = torch.nn.functional.pad(padding[:, :-1], (1, 0))
@@ -270,5 +266,5 @@ def predictable(labels: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def by_head(attention: Tensor) -> Tensor:
-    """(B, T, U) -> (B, 1, T, U); with several heads it has that axis already."""
+    """(B, T, U) -> (B, 1, T, U); with several heads the axis is there already."""
     return attention if attention.dim() == 4 else attention[:, None]

@@ -88,7 +88,7 @@ def archive_run(
 
 
 def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
-    """The thin form of a run in a new folder, signed."""
+    """The thin form of a run in a new folder, with hashes."""
     copy.mkdir()
     epochs = (*EPOCHS, best_epoch(run)) if epochs_of(run) else EPOCHS
     kernels = {f"epoch-{epoch:04d}.safetensors" for epoch in epochs}
@@ -108,7 +108,7 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
         if first in ("log.txt", STATE):  # checkpoints carry their own hashes
             shutil.copyfile(file, target)
             continue
-        data = hashes.read(run.folder, place.as_posix())  # what is signed below was right until now
+        data = hashes.read(run.folder, place.as_posix())  # what is hashed below was right until now
         if first in hashes.GROWING:
             cut, _ = before.get(first, (0, None))
             done, later = (b"".join(_thinned(part.splitlines(True))) for part in (data[:cut], data[cut:]))
@@ -120,7 +120,7 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
     for text in WORDS:
         if (copy / text).is_file():
             _without_folders(copy / text, run.folder)
-    hashes.sign(copy)
+    hashes.hash_files(copy)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -14,12 +14,12 @@ import tyro
 
 from .. import train as training
 from ..checks import check
-from ..data import Reading
+from ..data import ReadOptions
 from ..io import check_writable
 from ..models.generate import check_drawing, draw
 from ..progress import print_table, say
 from ..text import printable
-from .evaluate import Evaluation, Split, append_evaluation, check_batch_size, evaluate_run, read_evaluations
+from .evaluate import Split, append_evaluation, check_batch_size, evaluate_run, read_evaluations
 from .recipe import Precision, Recipe, parse_fields
 from .run import check_out, find_run, load_run
 from .sweep import COLUMNS, read_sweep, run_here, submit, table
@@ -43,7 +43,7 @@ def train(
     device: str = "auto",
     budget_minutes: float | None = None,
     log: tuple[Literal["wandb", "trackio"], ...] = (),
-    reading: tyro.conf.OmitArgPrefixes[Reading] = Reading(),  # noqa: B008 (frozen)
+    reading: tyro.conf.OmitArgPrefixes[ReadOptions] = ReadOptions(),  # noqa: B008 (frozen)
     recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe(),  # noqa: B008 (frozen)
 ) -> None:
     """Train a model. With no options this is the paper's recipe.
@@ -59,7 +59,7 @@ def train(
       fsn train fsn-1m --out runs/owt --corpus openwebtext/ --token-dtype uint16 --vocab-size 50257
       torchrun --nproc-per-node 4 -m fsn train fsn-8m --out runs/big
 
-    Interrupt it as you like; the same command goes on where it stopped.
+    A run can be interrupted at any time; the same command resumes it.
 
     Args:
         preset: Which model; `fsn models` lists them.
@@ -68,7 +68,7 @@ def train(
         model: Fields of the model's config to replace, e.g. k=96 layers=2 dropout=0.1.
         begin_with: A run whose best weights to begin with, to fine-tune them or to go on under another recipe. The
             text is read in its symbols.
-        resume: Go on with the run in the folder if there is one (auto), insist on one (must), refuse (never).
+        resume: Resume the run in the folder if there is one (auto), always (must), or never.
         extend: Let a run go on with more epochs or steps than it was started with, or end in another schedule: a
             constant run of 30 epochs ends in a cool-down with --extend --epochs 33 --schedule wsd --cooldown-epochs 3.
             Steps that are done keep their learning rate. Copy the folder first to keep the run as it is.
@@ -121,23 +121,23 @@ def evaluate(
         run: The run folder, or fsn-1m or transformer-1m, which come with fsn.
         which: The weights of the best epoch, or the last ones saved.
         split: Which part of the text.
-        corpus: Where the text is now, if the run's corpus was a path that has moved.
+        corpus: The path of the text now, if the run's corpus was a path and has moved.
         device: auto, cpu, cuda or cuda:1.
         precision: Of the matrix products. Losses are compared in fp32, as validation during training is.
         batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
         length: Symbols in a window, half of them the stride; by default the windows of the run's validation.
-        windows: Only so many windows, from the beginning of the split: a first look. Without it all of them.
+        windows: Only the first so many windows of the split, to be quick. Without it all of them.
         as_json: Print one line of JSON, with the loss at each position of the window.
-        append: Add that line to this file too, as results/evaluations.jsonl has one for each archived run.
+        append: Also append that line to this file; results/evaluations.jsonl has one for each archived run.
     """
     check_batch_size(batch_size)
     check(windows is None or windows >= 1, f"--windows must be at least 1, not {windows}")
     whole = windows is None or append is None
-    check(whole, "--append keeps losses of a whole split: leave out --windows")
-    check(which == "best" or append is None, "--append keeps losses of best weights: leave out --which last")
+    check(whole, "--append saves losses of a whole split: leave out --windows")
+    check(which == "best" or append is None, "--append saves losses of best weights: leave out --which last")
     trained = load_run(find_run(run))
     where = choose_device(device)
-    if append is not None:  # nothing is measured that could not be kept
+    if append is not None:  # nothing is measured that could not be saved
         read_evaluations(append)
         check_writable(append.parent, "choose another --append")
     result, line = evaluate_run(
@@ -154,21 +154,14 @@ def evaluate(
     if as_json:
         print(json.dumps({**line, "run": str(run)}))
     else:
-        title = f"{run}, {which} weights, {split} split, {line['precision']}"
-        tell_evaluation(title, result, line["bits_per_byte"])
+        per_byte, size = line["bits_per_byte"], f"{result.windows:,} windows"
+        print(f"{run}, {which} weights, {split} split, {line['precision']}")
+        print(f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {size}")
+        print(f"{result.bits_second_half:.4f} bits over the second half of each window")
+        if per_byte != result.bits:
+            print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
     if append is not None:
         append_evaluation(append, trained.folder.resolve().name, trained, World(device=where), line)
-
-
-def tell_evaluation(title: str, result: Evaluation, per_byte: float | None) -> None:
-    """An evaluation in words; ``per_byte``: None where it is not known how many bytes a symbol is."""
-    print(title)
-    print(
-        f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {result.windows:,} windows"
-    )
-    print(f"{result.bits_second_half:.4f} bits over the second half of each window")
-    if per_byte != result.bits:
-        print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
 
 
 def generate(
@@ -192,8 +185,8 @@ def generate(
         run: The run folder, or fsn-1m or transformer-1m, which come with fsn.
         prompt: The text to continue.
         symbols: How many symbols to add.
-        temperature: Below 1 safer, above 1 wilder, 0 always the likeliest symbol.
-        top_k: Draw among so many likeliest symbols only.
+        temperature: Divides the logits before a symbol is sampled; 0 takes the most likely symbol.
+        top_k: Sample from so many most likely symbols only.
         seed: The same seed gives the same text.
         which: The weights of the best epoch, or the last ones saved.
         device: auto, cpu, cuda or cuda:1.
@@ -229,7 +222,7 @@ def sweep(
     extend: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Carry out a list of runs: finished ones are skipped, half-done ones resumed.
+    """Train a list of runs: finished ones are skipped, interrupted ones resumed.
 
     For example:
       fsn sweep seeds.yaml
@@ -244,12 +237,12 @@ def sweep(
     Args:
         file: The YAML file.
         out: The folder for the runs, instead of the file's own.
-        executor: This machine (one run per GPU, or one at a time), SLURM, or submitit's local stand-in.
+        executor: This machine (one run per GPU, or one at a time), SLURM, or submitit's local executor.
         jobs: How many runs at once on this machine; by default one per GPU, one on a CPU.
         slurm: Parameters for submitit, e.g. slurm_partition=gpu timeout_min=240.
         wait: Wait for submitted jobs to end.
-        extend: Let finished runs go on where the file now asks for more epochs or steps.
-        dry_run: Only show the runs and where they stand.
+        extend: Extend finished runs where the file now asks for more epochs or steps.
+        dry_run: Only print the runs and their states.
     """
     plan = [dataclasses.replace(job, extend=extend) for job in read_sweep(file, out)]
     if dry_run:
@@ -274,7 +267,7 @@ def sweep(
 
 
 def slots(jobs: int | None) -> list[str | None]:
-    """One slot per visible GPU, or ``jobs`` dealt over them; without GPUs one on the CPU, or ``jobs``."""
+    """One slot per visible GPU, or ``jobs`` slots that take GPUs in turn; without GPUs one on the CPU, or ``jobs``."""
     check(jobs is None or jobs >= 1, f"--jobs must be at least 1, not {jobs}")
     gpus = [str(i) for i in range(torch.cuda.device_count())]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -28,7 +28,7 @@ Split = Literal["valid", "test"]
 
 
 class Stopped(Exception):
-    """The work was asked to stop before its end."""
+    """A signal or the time budget asked the run to stop."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Evaluation:
     predictions: int
     seconds: float
     by_position: tuple[float, ...] = ()
-    """Mean at each place of the window: entry i has i + 1 symbols before its target."""
+    """Mean at each position of the window: entry i has i + 1 symbols before its target."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -82,9 +82,7 @@ def window_losses(
                 with torch.no_grad(), products(precision), autocast(precision, device):
                     batch = windows.gather(part)
                     tokens, targets = batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
-                    documents = windows.documents(tokens)
-                    apart = {} if documents is None else {"documents": documents}
-                    losses = model.loss(tokens, targets, **apart)  # type: ignore[operator]
+                    losses = model.loss(tokens, targets, documents=windows.documents(tokens))  # type: ignore[operator]
                 yield losses
                 bar.update(len(part))
     finally:
@@ -105,27 +103,27 @@ def evaluate(
 
     Validation never runs in the training precision: coherences reach 136, where neighbouring bfloat16 numbers are 0.5
     to 1 apart, and rounding them adds 0.002 to 0.005 bits to an oscillator model's loss and nothing to a transformer's.
-    The sums run in float64 over batches in a fixed order. With many processes each takes a contiguous share
-    of the windows. ``label`` shows a progress bar under that name; where ``stop`` says so the work is given
-    up with :class:`Stopped`.
+    The sums are float64, over batches in a fixed order. With many processes each takes a contiguous part of
+    the windows. ``label`` shows a progress bar under that name; once ``stop`` returns true, :class:`Stopped` is
+    raised.
     """
     device = next(model.parameters()).device
     world = world or World(device=device)
     total, length = len(windows), windows.length
     half = second_half(length)
     sums = torch.zeros(3, dtype=torch.float64, device=device)
-    places = torch.zeros(length - 1, dtype=torch.float64, device=device)
-    mine = world.rows(total)
+    by_position = torch.zeros(length - 1, dtype=torch.float64, device=device)
+    rows = world.rows(total)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()
     batches = window_losses(
         model,
         windows,
-        torch.arange(mine.start, mine.stop, device=device),
+        torch.arange(rows.start, rows.stop, device=device),
         batch_size=batch_size,
         precision=precision,
-        label=label if world.first else None,
+        label=label if world.is_main else None,
     )
     for loss in batches:
         if stop is not None and stop():
@@ -135,9 +133,9 @@ def evaluate(
         loss = loss.double()
         sums[0] += loss.sum()
         sums[1] += loss[:, half:].sum()
-        places += loss.sum(0)
-    all_nats, half_nats, stopped = world.add(sums).tolist()
-    nats_by_place = world.add(places).tolist()
+        by_position += loss.sum(0)
+    all_nats, half_nats, stopped = world.all_reduce_sum(sums).tolist()
+    nats_by_position = world.all_reduce_sum(by_position).tolist()
     if stopped:
         raise Stopped
     seconds = time.perf_counter() - start
@@ -148,12 +146,12 @@ def evaluate(
         windows=total,
         predictions=predictions,
         seconds=seconds,
-        by_position=tuple(nats / math.log(2) / total for nats in nats_by_place),
+        by_position=tuple(nats / math.log(2) / total for nats in nats_by_position),
     )
 
 
 def check_batch_size(batch_size: int | None) -> None:
-    """Stop if a batch would hold no window; None is the default of the device."""
+    """Stop if a batch would have no window; None is the default of the device."""
     check(batch_size is None or batch_size >= 1, f"the batch size must be at least 1, not {batch_size}")
 
 
@@ -190,32 +188,34 @@ def evaluate_run(
             world=World(device=device),
             label=split,
         )
-    share = text.tokens_per_byte(split)
-    if windows is not None and share != 1.0:
-        share = None  # it is that of the whole split
+    tokens_per_byte = text.tokens_per_byte(split)
+    if windows is not None and tokens_per_byte != 1.0:
+        tokens_per_byte = None  # it is known of the whole split only
     line = {"run": str(run.folder), "which": which, "split": split, "length": length, "stride": stride}
     line |= {"precision": recipe.precision, **dataclasses.asdict(result)}
-    return result, line | {"bits_per_byte": None if share is None else result.bits * share}
+    bits_per_byte = None if tokens_per_byte is None else result.bits * tokens_per_byte
+    return result, line | {"bits_per_byte": bits_per_byte}
 
 
 def append_evaluation(path: Path, name: str, run: Run, world: World, line: Mapping[str, Any]) -> None:
-    """Add an evaluation of a run to a JSONL file under a name, with the hash of its best weights and where it was made.
+    """Add an evaluation of a run to a JSONL file under a name, with the hash of its best weights, device and versions.
 
-    A line about the same run, split and windows takes the place of an older one.
+    It replaces an older line of the same run, split and windows.
     """
     weights = hashes.sha256(hashes.read(run.folder, "best.safetensors"))
-    made = {name: environment(world)[name] for name in ("device", "commit", "packages")}
-    shown, itself = [round(bits, 5) for bits in line["by_position"]], identity(run.config)
-    new = {**line, "run": name, "by_position": shown, "weights_sha256": weights, "run_sha256": itself, **made}
+    where = {name: environment(world)[name] for name in ("device", "commit", "packages")}
+    rounded, digest = [round(bits, 5) for bits in line["by_position"]], identity(run.config)
+    new = {**line, "run": name, "by_position": rounded, "weights_sha256": weights, "run_sha256": digest}
+    new |= where
     lines = read_evaluations(path)
     key = ("run", "which", "split", "length", "stride", "precision")
-    kept = [
+    others = [
         old
         for old in lines
-        if any(old.get(name) != new[name] for name in key) or old.get("run_sha256", itself) != itself
+        if any(old.get(name) != new[name] for name in key) or old.get("run_sha256", digest) != digest
     ]
     with writing(path, "choose another --append"):
-        write_text_atomic(path, "".join(json.dumps(one) + "\n" for one in (*kept, new)))
+        write_text_atomic(path, "".join(json.dumps(one) + "\n" for one in (*others, new)))
 
 
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
@@ -224,5 +224,5 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
         return []
     lines = [parse_json(line, f"a line of {path}") for line in read_file(path).splitlines()]
     if not all(isinstance(line, dict) for line in lines):
-        raise UserError(f"{path} holds lines that are no JSON objects; mend it or name another file")
+        raise UserError(f"{path} holds lines that are not JSON objects; fix it or name another file")
     return lines

@@ -1,9 +1,9 @@
 """hashes.json: which files belong to a run folder, and the sha256 of each.
 
-A file's new hash is entered before the file is replaced, and the old ones leave with the next entry after that; so
-whenever the process dies, what lies in the folder is known. Of a file that only grows, the hash covers the bytes up
-to the last checkpoint. Every reader goes through :func:`read`, which names a file that was edited or damaged. A
-folder from before there were hashes has no hashes.json: it can be read, and cannot be checked.
+A file's new hash is entered before the file is replaced, and the old one is dropped with the next entry after that; so
+the files always have a known hash, whenever the process dies. Of a file that only grows, the hash covers the bytes up
+to the last checkpoint. Every reader goes through :func:`read`, which names a file that was edited or damaged. Folders
+made before hashes.json existed can be read, but not checked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..progress import say
 
 FILE = "hashes.json"
 GROWING = ("metrics.jsonl", "timings.jsonl")
-SIGNED = ["config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE"]
-SIGNED += ["kernel/*.safetensors", "*.npz", "measured.json"]
+HASHED = ["config.yaml", *GROWING, "environment.json", "best.safetensors", "tokenizer.json", "DONE"]
+HASHED += ["kernel/*.safetensors", "*.npz", "measured.json"]
 """The files of a run folder that are checked. (Checkpoints in last/ carry their own hashes.)"""
 Entry = tuple[int, str]
-"""Bytes, and the sha256 of so many bytes."""
+"""Number of bytes, and their sha256."""
 
 _warned: set[str] = set()
 
@@ -42,7 +42,7 @@ def _digest(files: Any) -> str:
 
 
 def _known(folder: Path) -> dict[str, list[Entry]] | None:
-    """What hashes.json says of every file; None where there is no hashes.json."""
+    """The entries of every file in hashes.json; None where there is no hashes.json."""
     try:
         raw = read_file(folder / FILE)
     except FileNotFoundError:
@@ -55,12 +55,12 @@ def _known(folder: Path) -> dict[str, list[Entry]] | None:
         return {name: [(int(size), str(sha)) for size, sha in entries] for name, entries in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
-            f"{folder / FILE} was changed or damaged; put it back, or delete it to read the run without checks"
+            f"{folder / FILE} was changed or damaged; restore it, or delete it to read the run without checks"
         ) from None
 
 
 def read(folder: Path, name: str) -> bytes:
-    """The bytes of a run's file, if they are those that were written. A missing file is a ``FileNotFoundError``."""
+    """The bytes of a run's file, checked against hashes.json. A missing file is a ``FileNotFoundError``."""
     manifest = _known(folder)
     while True:
         entries = None if manifest is None else manifest.get(name, [])
@@ -81,30 +81,30 @@ def read(folder: Path, name: str) -> bytes:
             what = "is not what the run wrote" if entries else "was not written by the run"
             raise UserError(
                 f"{folder / name} {what} (its sha256 is not in {FILE}): it was edited or damaged; "
-                "put the right file back"
+                "restore the right file"
             )
-        manifest = again  # a run is writing to the folder just now
+        manifest = again  # a run is writing to the folder right now
 
 
-def warn_unsigned(folder: Path) -> None:
-    """Say once that a folder has no hashes."""
+def warn_unhashed(folder: Path) -> None:
+    """Print once that a folder has no hashes."""
     if not (folder / FILE).exists() and str(folder) not in _warned:
         _warned.add(str(folder))
         say(f"warning: {folder} has no {FILE}, so whether its files were edited or damaged cannot be checked")
 
 
-def sign(folder: Path) -> None:
-    """Write hashes.json for the files that are there: for a run that was copied, or made before there were hashes."""
+def hash_files(folder: Path) -> None:
+    """Write hashes.json for the files that are there: for a copied run, or one made before hashes.json existed."""
     _write(folder, _found(folder))
 
 
 def add(folder: Path, name: str) -> None:
-    """Enter one more file, as it is now, into the hashes of a folder that has some."""
+    """Enter one more file, as it is now, into hashes.json."""
     Hashes(folder).enter({name: [entry_of(read_file(folder / name))]})
 
 
 def _found(folder: Path) -> dict[str, list[Entry]]:
-    paths = [path for pattern in SIGNED for path in sorted(folder.glob(pattern))]
+    paths = [path for pattern in HASHED for path in sorted(folder.glob(pattern))]
     return {path.relative_to(folder).as_posix(): [entry_of(read_file(path))] for path in paths}
 
 
@@ -114,9 +114,9 @@ def _write(folder: Path, files: dict[str, list[Entry]]) -> None:
 
 
 class Hashes:
-    """hashes.json in the hands of the one process that writes to the folder.
+    """hashes.json, for the one process that writes to the folder.
 
-    A file that was being replaced when an earlier process died keeps both its hashes.
+    A file that was being replaced when an earlier process died has both its hashes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,7 +125,7 @@ class Hashes:
         self.files = _found(folder) if known is None else known
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file of the run in one step."""
+        """Replace a file of the run atomically."""
         entry = entry_of(data)
         before = self.files.get(name, []) if os.path.lexists(self.folder / name) else []
         self.enter({name: [*(e for e in before if e != entry), entry]})
@@ -138,7 +138,7 @@ class Hashes:
             self.enter({})
 
     def enter(self, entries: dict[str, list[Entry]]) -> None:
-        """Note what the files may hold; of growing ones, how much of them is on the disk."""
+        """Write the hashes that files may have from now on."""
         files = self.files | entries
         _write(self.folder, files)
         self.files = files

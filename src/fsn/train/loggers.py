@@ -1,4 +1,4 @@
-"""Where curves are drawn besides metrics.jsonl: TensorBoard always, Weights & Biases and trackio if asked."""
+"""Loggers besides metrics.jsonl: TensorBoard always, Weights & Biases and trackio on request."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CURVES = {
     "valid": _VALID,
     "epoch": {**_VALID, "train_loss_bits": "loss/epoch_train_bits"},
 }
-"""The fields of each kind of line in metrics.jsonl that are drawn, and the names of their curves."""
+"""kind of a line in metrics.jsonl -> {field: name of its curve}"""
 
 
 def check_loggers(asked: Sequence[str]) -> None:
-    """Refuse before anything is written if a logger does not exist or is not installed."""
+    """Stop if a logger does not exist or is not installed."""
     for name in asked:
         if name not in NAMES:
             raise UserError(f"there is no logger {name!r}; --log takes {' and '.join(NAMES)}")
@@ -40,9 +40,9 @@ def check_loggers(asked: Sequence[str]) -> None:
 
 
 class TensorBoard:
-    """Event files in ``tensorboard/``. Points after ``step``, left by an interrupted part, are hidden.
+    """Event files in ``tensorboard/``. Points after ``step``, from before an interruption, are hidden.
 
-    They are written by a thread, whose error TensorBoard raises at the next call; its traceback is not printed.
+    A thread writes them. TensorBoard raises its error at the next call, so the thread's own traceback is not printed.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -65,7 +65,8 @@ class TensorBoard:
 
 
 def _tracker(name: str, folder: Path, config: dict[str, Any]) -> Any:
-    """wandb, or trackio, which has its interface. The run's id follows from its folder: resumed, it is the same run."""
+    """wandb, or trackio, which has the same interface. A hash of the folder is the run's id, so that a resumed run
+    continues its curves."""
     tracker = importlib.import_module(name)
     identity = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]
     wandb = {"name": folder.name, "id": identity, "dir": str(folder)}
@@ -75,7 +76,7 @@ def _tracker(name: str, folder: Path, config: dict[str, Any]) -> Any:
 
 
 class Loggers:
-    """All loggers of a run as one. One that fails is named and left out; the run goes on."""
+    """All loggers of a run. One that fails is reported and dropped; the run goes on."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Loggers:
             self._failed("tensorboard", error)
 
     def draw(self, line: Mapping[str, Any]) -> None:
-        """Draw a line of metrics.jsonl."""
+        """Log a line of metrics.jsonl."""
         names = CURVES.get(line["kind"], {})
         values = {curve: line[field] for field, curve in names.items() if math.isfinite(line[field])}
         if values:
@@ -111,7 +112,7 @@ class Loggers:
         for name, logger in list(self._all.items()):
             try:
                 action(logger)
-            except Exception as error:  # whatever a tracker raises, training does not depend on it
+            except Exception as error:  # training does not depend on a tracker
                 del self._all[name]
                 self._failed(name, error)
 

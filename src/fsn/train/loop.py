@@ -1,4 +1,4 @@
-"""The training loop: steps, validation, checkpoints, until the recipe is done or someone says stop."""
+"""The training loop: steps, validation and checkpoints, to the end or until a signal or the time budget stops it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 
 from .. import __version__, data
 from ..checks import check
-from ..data import Corpus, Reading, Windows, epoch_order
+from ..data import Corpus, ReadOptions, Windows, epoch_order
 from ..errors import UserError
 from ..io import writing
 from ..models import (
@@ -35,19 +34,19 @@ from ..models import (
 from ..progress import Bar, count, duration
 from ..versions import untested
 from . import hashes
-from .checkpoint import Checkpoint, NonFinite
+from .checkpoint import NonFinite, restore, tensors_of
 from .evaluate import Evaluation, Stopped, evaluate
 from .loggers import check_loggers
 from .recipe import Recipe
-from .resume import Resume, Source, find_source, how_to_go_on, open_run
-from .run import FORMAT, Run, RunFolder, check_out, load_run, load_weights, siblings, trailing
+from .resume import Resume, Start, how_to_go_on
+from .run import FORMAT, Run, RunFolder, check_out, load_run, siblings, trailing
 from .schedule import Schedule
 from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
 
-LOOK_S = 0.5  # seconds of steps between two looks of the host
+LOOK_S = 0.5  # seconds of steps between two reads of the losses
 BITS = 1.0 / math.log(2.0)
-RETRY = "mend that and run the same command again: it goes on from its last checkpoint"
+RETRY = "fix that and run the same command again: it goes on from its last checkpoint"
 
 
 def train(
@@ -64,7 +63,7 @@ def train(
     budget_minutes: float | None = None,
     log: Sequence[str] = (),
     quiet: bool = False,
-    reading: Reading | None = None,
+    reading: ReadOptions | None = None,
 ) -> Run:
     """Train a model and return its run.
 
@@ -76,8 +75,8 @@ def train(
     unfinished run of the same config it goes on from its last checkpoint (``resume="auto"``). ``extend`` lets
     a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
     checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
-    ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process
-    calls this. ``reading`` says how a corpus given by name or path becomes tokens, e.g. ``Reading(tokenizer="gpt2")``.
+    ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process calls this. ``reading``
+    says how a corpus given by name or path becomes tokens, e.g. ``ReadOptions(tokenizer="gpt2")``.
     """
     recipe = recipe or Recipe()
     recipe.check_trainable()
@@ -87,36 +86,33 @@ def train(
     if isinstance(model, str):
         preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
     out = check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
-    source = None if begin_with is None else find_source(Path(begin_with), out)
+    source = Start.of(begin_with, out)
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with contextlib.ExitStack() as inside:
         world = inside.enter_context(open_world(device))
         gpus = [world.device] if world.device.type == "cuda" else []
         inside.enter_context(torch.random.fork_rng(gpus))  # the caller's generator stays as it was
-        text = _load_corpus(corpus, world, reading=reading, encoding=source and source.encoding)
-        if source is not None:
+        text = _load_corpus(corpus, world, reading=reading, encoding=source.encoding)
+        if source.encoding is not None:
             text = text.within(source.encoding)
         config = _model_config(model, text.vocab_size, dict(overrides or {}))
         check_size(config)
-        if source is not None:
-            source.check(config)
+        source.check(config)
         asked = {
             "preset": model if isinstance(model, str) else None,
             "model": config_to_dict(config),
             "recipe": recipe.to_dict(),
             "corpus": text.record(),
-            **({} if source is None else {"begin_with": source.record}),
+            **source.record,
             "fsn_version": __version__,
             "format": FORMAT,
         }
-        end = text.document_end(recipe.separate_documents)
-        windows = Windows(text.train, recipe.length, recipe.train_stride, end)
-        valid = Windows(text.valid, recipe.length, recipe.eval_stride, end)
-        Schedule.of(recipe, len(windows))  # one that does not fit the run stops here
-        folder = RunFolder(out, quiet or not world.first)
-        with contextlib.closing(folder), StopRequest() as stop, writing(out, RETRY):
-            start = world.first_does(
-                lambda: open_run(folder, asked, len(windows), world.device, resume, extend)
+        n_windows = len(cut_windows(text, recipe)[0])
+        Schedule.of(recipe, n_windows)  # one that does not fit the run stops here
+        folder = RunFolder(out, quiet or not world.is_main)
+        with contextlib.closing(folder), StopRequest(deadline) as stop, writing(out, RETRY):
+            start = world.on_main_process(
+                lambda: source.open(folder, asked, n_windows, world.device, resume, extend)
             )
             if start is None:
                 best = load_run(out).best
@@ -125,24 +121,29 @@ def train(
             else:
                 if text.left_out:
                     folder.say(f"warning: {text.name}: {text.left_out}")
-                world.first_does(lambda: folder.write_encoding(text.encoding))
-                with numerics(Recipe.from_dict(start[0]["recipe"]), world.device):
-                    training = Training(world, folder, *start, source, windows, valid, stop, deadline)
-                    training.tokens_per_byte = text.tokens_per_byte("valid")
-                    training.run(log)
-        world.wait()  # all files are there before any process reads them
+                world.on_main_process(lambda: folder.write_encoding(text.encoding))
+                with numerics(Recipe.from_dict(start.config["recipe"]), world.device):
+                    Training(world, folder, start, text, stop).run(log)
+        world.barrier()  # all files are there before any process reads them
         run = load_run(out)
-        world.wait()  # and none changes them before all have read
+        world.barrier()  # and none changes them before all have read
     return run
 
 
 def _load_corpus(corpus: str | Corpus, world: World, **how: Any) -> Corpus:
-    """The first process fetches; the others then find it in the cache."""
+    """The main process downloads; the others then find it in the cache."""
     if not isinstance(corpus, str | os.PathLike):
         return corpus
-    mine: list[Corpus] = []
-    world.first_does(lambda: mine.append(data.load(corpus, **how)))
-    return mine[0] if mine else data.load(corpus, **how)
+    loaded: list[Corpus] = []
+    world.on_main_process(lambda: loaded.append(data.load(corpus, **how)))
+    return loaded[0] if loaded else data.load(corpus, **how)
+
+
+def cut_windows(text: Corpus, recipe: Recipe) -> list[Windows]:
+    """Training and validation windows."""
+    end = text.document_end(recipe.separate_documents)
+    parts = ((text.train, recipe.train_stride), (text.valid, recipe.eval_stride))
+    return [Windows(tokens, recipe.length, stride, end) for tokens, stride in parts]
 
 
 def _model_config(model: str | Config, symbols: int, overrides: dict[str, Any]) -> Config:
@@ -155,11 +156,14 @@ def _model_config(model: str | Config, symbols: int, overrides: dict[str, Any]) 
 
 
 class StopRequest:
-    """Notes Ctrl-C, SIGTERM and, where nohup does not hide it, SIGHUP while it is entered. Whoever works meanwhile
-    looks at ``number`` and ends in order. A second Ctrl-C interrupts at once."""
+    """Handles Ctrl-C, SIGTERM and, where nohup does not ignore it, SIGHUP: ``number`` becomes the signal's; the code
+    in the ``with`` block polls it and ends in order. A second Ctrl-C interrupts at once.
 
-    def __init__(self) -> None:
-        self.number = 0
+    ``deadline``, in seconds of ``time.monotonic``, is the end of a time budget.
+    """
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self.number, self.deadline = 0, deadline
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
@@ -174,6 +178,10 @@ class StopRequest:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def late(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number and number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -182,7 +190,7 @@ class StopRequest:
 
 @dataclass
 class State:
-    """Where a run stands. Goes into each checkpoint as JSON, which keeps floats to the last bit."""
+    """The progress of a run. Saved in each checkpoint as JSON, which is exact for floats."""
 
     step: int = 0
     epoch: int = 1
@@ -207,63 +215,37 @@ class State:
 
 
 class Training:
-    """A run in progress: model, step and state on the device, as at the start or as in the checkpoint."""
+    """A run in progress: model, step and state on the device."""
 
     def __init__(
-        self,
-        world: World,
-        folder: RunFolder,
-        config: dict[str, Any],
-        checkpoint: Checkpoint | None,
-        source: Source | None,
-        windows: Windows,
-        valid: Windows,
-        stop: StopRequest,
-        deadline: float | None = None,
+        self, world: World, folder: RunFolder, start: Start, text: Corpus, stop: StopRequest
     ) -> None:
-        self.world, self.folder, self.stop, self.deadline = world, folder, stop, deadline
-        self.config, self.source, self.resumed = config, source, checkpoint is not None
-        self.recipe = Recipe.from_dict(config["recipe"])
-        self.valid = valid.to(world.device)
+        self.world, self.folder, self.start, self.stop = world, folder, start, stop
+        self.recipe = Recipe.from_dict(start.config["recipe"])
+        windows, valid = (part.to(world.device) for part in cut_windows(text, self.recipe))
+        self.valid, self.tokens_per_byte = valid, text.tokens_per_byte("valid")
         torch.manual_seed(self.recipe.seed)
-        self.model = build_from_config(config_from_dict(config["model"]))
-        if source is not None and checkpoint is None:
-            source.load_into(self.model)
-        self.model.to(world.device)
-        self.stepper = Stepper(self.model, windows.to(world.device), self.recipe, world, folder.say)
-        self.state = State()
-        if checkpoint is not None:
-            known = {f.name for f in dataclasses.fields(State)}
-            self.state = State(**{n: v for n, v in checkpoint.state.items() if n in known})
-            self._restore(checkpoint.tensors)
+        self.model = build_from_config(config_from_dict(start.config["model"])).to(world.device)
+        self.stepper = Stepper(self.model, windows, self.recipe, world, folder.say)
+        self.state = State(**{f.name: start.state.get(f.name, f.default) for f in dataclasses.fields(State)})
+        whose = f"the last weights in {folder.path}" if start.state else f"the best weights in {start.source}"
+        restore(start.tensors, self.model, self.stepper.optimizer, whose)
         for tensor in self.stepper.optimizer.tensors():
-            world.share(tensor)
+            world.broadcast(tensor)
         self.steps_per_epoch = self.stepper.steps_per_epoch
         self.total = self.recipe.total_steps(self.stepper.n_windows)
         self.chunk = 1
         self.seconds_per_step = 0.0
         self.shown_nats: float | None = None
         self.last_checkpoint = time.monotonic()
-        self.tokens_per_byte: float | None = None
-        """Of the validation text; None where its bytes are not known."""
-
-    def _restore(self, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
-        """Weights, moments and generators as in the checkpoint."""
-        moments = dict(tensors["optimizer"])
-        torch.set_rng_state(moments.pop("rng.cpu"))
-        on_gpu = moments.pop("rng.cuda", None)
-        if on_gpu is not None and self.world.device.type == "cuda":
-            torch.cuda.set_rng_state(on_gpu, self.world.device)
-        load_weights(self.model, tensors["weights"], f"the last weights in {self.folder.path}")
-        self.stepper.optimizer.load_state_dict(moments)
 
     # -- the run -------------------------------------------------------------------------------------------
 
     def run(self, log: Sequence[str] = ()) -> None:
         """Train to the end, or until a signal or the time budget ends it with a checkpoint."""
-        if self.world.first:
+        if self.world.is_main:
             self.folder.write_environment(environment(self.world))
-            self.folder.open_loggers(log, self.config, self.state.step)
+            self.folder.open_loggers(log, self.start.config, self.state.step)
             self._introduce()
         try:
             try:
@@ -273,13 +255,13 @@ class Training:
                 self._end_early()
         except UserError as error:
             with contextlib.suppress(OSError):
-                self.folder.quiet = True  # the caller shows the sentence; the log keeps it
+                self.folder.quiet = True  # the caller prints the sentence; here it goes to the log
                 self.folder.say(f"error     {error}")
             raise
 
     def _end_early(self) -> None:
-        """End as what stopped the run wants it."""
-        number = int(self.world.largest([float(self.stop.number)])[0])
+        """Exit with the code of what stopped the run; after the time budget, return."""
+        number = int(self.world.all_reduce_max([float(self.stop.number)])[0])
         known = {0: "the time budget is spent", signal.SIGINT: "Ctrl-C"}
         why = known.get(number) or signal.Signals(number).name
         self.folder.say(
@@ -295,8 +277,8 @@ class Training:
         s = self.state
         self._seek()
         if s.step == 0:
-            if self.source is not None and s.evaluated_step != s.step:
-                self._extra_validation()  # what the weights are worth as they are
+            if self.start.source is not None and s.evaluated_step != s.step:
+                self._extra_validation()  # of the weights before fine-tuning
             self.checkpoint()
         self.model.train()
         while s.step < self.total or s.evaluated_step != s.step:
@@ -311,16 +293,14 @@ class Training:
 
     def _introduce(self) -> None:
         r, s, device = self.recipe, self.state, describe_device(self.world.device)
-        n = sum(p.numel() for p in self.model.parameters())
-        body = body_parameters(config_from_dict(self.config["model"]))
-        schedule = self.stepper.schedule
+        config, resumed, schedule = self.start.config, bool(self.start.state), self.stepper.schedule
         lines = {
             "run": f"{self.folder.path}: "
-            + (f"goes on at step {s.step:,} of {self.total:,}" if self.resumed else "new"),
-            "model": f"{self.config['preset'] or self.config['model']['kind']}, {n:,} parameters, "
-            f"{body:,} of them in the layers, seed {r.seed}",
-            "began" if self.resumed else "begins": self.source and f"with {self.source.about}",
-            "text": f"{self.config['corpus']['name']}: {self.stepper.n_windows:,} windows, "
+            + (f"goes on at step {s.step:,} of {self.total:,}" if resumed else "new"),
+            "model": f"{config['preset'] or config['model']['kind']}, {self.model.parameter_count():,} parameters, "
+            f"{body_parameters(self.model.config):,} of them in the layers, seed {r.seed}",
+            "began" if resumed else "begins": self.start.about and f"with {self.start.about}",
+            "text": f"{config['corpus']['name']}: {self.stepper.n_windows:,} windows, "
             f"{self.steps_per_epoch:,} steps an epoch, {self.total:,} in all; "
             f"{len(self.valid):,} validation windows",
             "device": device
@@ -332,7 +312,7 @@ class Training:
             "optimizer": f"fused AdamW, all parameters in one vector; lr {r.lr:g}, weight decay {r.weight_decay:g}, "
             f"clip {r.clip:g}",
             "schedule": None if schedule.constant else f"{r.schedule}: {schedule}",
-            "batch": f"{r.batch_size} windows in {r.accumulate} parts" if r.accumulate > 1 else None,
+            "batch": f"{r.batch_size} windows in {r.accumulate} micro-batches" if r.accumulate > 1 else None,
         }
         for title, line in lines.items():
             if line:
@@ -342,7 +322,7 @@ class Training:
         return self.state.position >= self.steps_per_epoch or self.state.step >= self.total
 
     def _seek(self) -> None:
-        """Bring the device to the epoch, batch and step of the state."""
+        """Move the device to the epoch, batch and step of the state."""
         s = self.state
         self.stepper.set_order(epoch_order(self.stepper.n_windows, self.recipe.seed, s.epoch))
         self.stepper.seek(s.position, s.step)
@@ -355,9 +335,9 @@ class Training:
             self.folder.say(
                 f"ready     engine {self.stepper.engine} warmed up in {seconds:.1f} s (undone, not timed)"
             )
-        whole = min(self.steps_per_epoch, s.position + self.total - s.step)
-        title, shown = f"epoch {s.epoch} of {r.epochs}", self.world.first and not self.folder.quiet
-        with Bar(title, whole, s.position, shown=shown) as bar:
+        last = min(self.steps_per_epoch, s.position + self.total - s.step)
+        title, shown = f"epoch {s.epoch} of {r.epochs}", self.world.is_main and not self.folder.quiet
+        with Bar(title, last, s.position, shown=shown) as bar:
             while not self._epoch_over():
                 if s.step in r.eval_at_steps and s.evaluated_step != s.step:
                     self._extra_validation()
@@ -365,7 +345,7 @@ class Training:
                 start = time.perf_counter()
                 self.stepper.run(n, s.position)
                 nats, norms = self.stepper.read(s.step, n)
-                self._account(nats, norms, time.perf_counter() - start)
+                self._count_steps(nats, norms, time.perf_counter() - start)
                 left = (self.total - s.step) * s.epoch_train_s / max(s.position, 1)
                 bar.update(
                     n,
@@ -373,18 +353,19 @@ class Training:
                     speed=f"{count(s.epoch_predictions / max(s.epoch_train_s, 1e-9))} tokens/s",
                     run=f"{duration(left)} left",
                 )
-                self._attend()
+                self._checkpoint_or_stop()
 
     def _plan(self) -> int:
-        """How many steps to run before looking: about half a second, never past where something is due."""
+        """Steps to run before the host reads their losses: about half a second, never past a checkpoint or validation
+        that is due."""
         s, r = self.state, self.recipe
         n = min(self.chunk, RING, self.steps_per_epoch - s.position, self.total - s.step)
         if r.checkpoint_steps:
             n = min(n, r.checkpoint_steps - s.step % r.checkpoint_steps)
         return min([n, *(at - s.step for at in r.eval_at_steps if at > s.step)])
 
-    def _account(self, nats: list[float], norms: list[float], seconds: float) -> None:
-        """Book the steps just run."""
+    def _count_steps(self, nats: list[float], norms: list[float], seconds: float) -> None:
+        """Add the steps just run to the sums of the state."""
         s, r = self.state, self.recipe
         share = self.seconds_per_step = seconds / len(nats)
         for loss, norm in zip(nats, norms, strict=True):
@@ -410,14 +391,14 @@ class Training:
                 )
                 s.log_nats, s.log_predictions, s.log_train_s = 0.0, 0, 0.0
 
-    def _attend(self) -> None:
-        """Checkpoint if due, stop if asked; all processes decide alike."""
+    def _checkpoint_or_stop(self) -> None:
+        """Write a checkpoint if one is due, stop if asked to; all processes decide alike."""
         s, r = self.state, self.recipe
         now = time.monotonic()
-        stop, late, due, pace = self.world.largest(
+        stop, late, due, pace = self.world.all_reduce_max(
             [
                 float(self.stop.number),
-                float(self.deadline is not None and now >= self.deadline),
+                float(self.stop.late),
                 float(now - self.last_checkpoint >= 60 * r.checkpoint_minutes),
                 self.seconds_per_step,
             ]
@@ -447,7 +428,7 @@ class Training:
         return result
 
     def _fields(self, result: Evaluation) -> dict[str, Any]:
-        """What a line of metrics.jsonl says of a validation; bits per byte where tokens are not bytes."""
+        """The fields of a validation in metrics.jsonl, with bits per byte where tokens are not bytes."""
         per_byte = {}
         if self.tokens_per_byte not in (None, 1.0):
             per_byte["valid_bits_per_byte"] = result.bits * self.tokens_per_byte
@@ -468,7 +449,7 @@ class Training:
         )
 
     def _end_epoch(self) -> None:
-        """Validate, note the result, keep the best, look at the siblings, write a checkpoint."""
+        """Validate, record the result, save the best weights, compare with other seeds, write a checkpoint."""
         s = self.state
         result = self._validate(f"validation {s.epoch} of {self.recipe.epochs}")
         best = math.isfinite(result.bits) and (s.best_bits is None or result.bits < s.best_bits)
@@ -485,7 +466,7 @@ class Training:
             tokens_per_s=round(speed, 1),
             eval_tokens_per_s=round(result.tokens_per_s, 1),
             train_s=round(s.epoch_train_s, 3),
-            peak_memory_gb=round(self.world.largest([peak_memory_gb(self.world.device)])[0], 3),
+            peak_memory_gb=round(self.world.all_reduce_max([peak_memory_gb(self.world.device)])[0], 3),
             best=best,
         )
         per_byte = fields.get("valid_bits_per_byte")
@@ -496,18 +477,18 @@ class Training:
             f"{', best' if best else ''}; {count(speed)} tokens/s, validation {result.seconds:.1f} s"
         )
 
-        def keep() -> None:
+        def save() -> None:
             if best:
-                self.folder.keep_best(self.model, self.recipe, s.epoch, s.step, result.bits)
-            self.folder.keep_kernel(self.model, s.epoch)
+                self.folder.save_best(self.model, self.recipe, s.epoch, s.step, result.bits)
+            self.folder.save_kernel(self.model, s.epoch)
             if s.epoch == 1 and complete and math.isfinite(result.bits):
-                self._look_at_siblings(result.bits)
+                self._compare_with_siblings(result.bits)
 
-        self.world.first_does(keep)
+        self.world.on_main_process(save)
         self.checkpoint(evaluated=True)
 
-    def _look_at_siblings(self, bits: float) -> None:
-        runs = siblings(self.folder.path, self.config) | {self.folder.path.resolve().name: bits}
+    def _compare_with_siblings(self, bits: float) -> None:
+        runs = siblings(self.folder.path, self.start.config) | {self.folder.path.resolve().name: bits}
         best = min(runs.values())
         for run, by in trailing(runs).items():
             about = {"run": run, "valid_bits": runs[run], "best_sibling_bits": best, "trails_by": by}
@@ -520,38 +501,35 @@ class Training:
     # -- endings -------------------------------------------------------------------------------------------
 
     def checkpoint(self, evaluated: bool = False) -> None:
-        self.world.first_does(lambda: self._write_checkpoint(evaluated))
+        self.world.on_main_process(lambda: self._write_checkpoint(evaluated))
         self.last_checkpoint = time.monotonic()
 
     def _write_checkpoint(self, evaluated: bool) -> None:
-        state = dataclasses.asdict(self.state) | {"lines": self.folder.sync_metrics(), "config": self.config}
-        moments = self.stepper.optimizer.state_dict() | {"rng.cpu": torch.get_rng_state()}
-        if self.world.device.type == "cuda":
-            moments["rng.cuda"] = torch.cuda.get_rng_state(self.world.device)
+        saved = {"lines": self.folder.sync_metrics(), "config": self.start.config}
         none = self.state.best_epoch is None
         best = None if none else hashes.read(self.folder.path, "best.safetensors")
-        tensors = {"weights": self.model.state_dict(), "optimizer": moments}
-        self.folder.checkpoints.save(state, tensors, best, evaluated)
+        tensors = tensors_of(self.model, self.stepper.optimizer)
+        self.folder.checkpoints.save(dataclasses.asdict(self.state) | saved, tensors, best, evaluated)
 
     def _not_finite(self, loss: float, norm: float) -> None:
-        """Stop: the weights are still those before the bad step. Find out what broke, save, say so."""
+        """Stop: the weights are still those before the bad step. Find the first bad tensor, save, report it."""
         s = self.state
         found = self.stepper.first_bad_tensor(s.position, s.step)
         tensor = next((name for name in self.world.gather(found) if name is not None), None)
         what, value = ("loss", f"{loss}") if not math.isfinite(loss) else ("gradient", f"norm {norm}")
         self._record("warning", what="non-finite", step=s.step + 1, tensor=tensor or what)
         self.checkpoint()
-        where = "run again eagerly all its tensors are finite, so try --engine eager or --precision fp32"
+        where = "run again eagerly, all its tensors are finite: try --engine eager or --precision fp32"
         if tensor:
             where = f"the first tensor that is not finite is {tensor}"
         raise NonFinite(
             f"the {what} of step {s.step + 1} (epoch {s.epoch}) is not finite ({value}); {where}; "
-            f"the state after step {s.step}, the last good one, is kept in {self.folder.checkpoints.folder}"
+            f"the state after step {s.step}, the last good one, is saved in {self.folder.checkpoints.folder}"
         )
 
     def _finish(self) -> None:
         s = self.state
-        if self.world.first:
+        if self.world.is_main:
             done = {"step": s.step, "best_epoch": s.best_epoch, "best_bits": s.best_bits}
             done["cumulative_s"] = round(s.cumulative_s, 3)
             self.folder.hashes.write("DONE", json.dumps(done).encode() + b"\n")

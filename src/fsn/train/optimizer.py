@@ -1,8 +1,8 @@
 """AdamW over one flat vector.
 
-Weight decay covers every parameter, so all parameters are treated alike and can lie side by side in one
-vector. Then a step is one kernel, the global norm of the gradient is one reduction, and processes exchange
-gradients in one message. The modules keep their parameters: each is a view into the vector.
+Weight decay applies to every parameter, so all of them fit into one vector. Then a step is one kernel, the global norm
+of the gradient is one reduction, and processes exchange gradients in one all-reduce. The parameters of the modules are
+views into the vector.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _ALIGN = 32  # floats: each parameter starts on a 128-byte boundary
 class FlatParameters:
     """The parameters of a module and their gradients as views into two vectors.
 
-    ``values`` holds the weights. ``gradient`` holds the gradient; behind it, in the same block of memory
-    (``message``), lie a few spare numbers that travel with it when processes add up their gradients.
+    ``values`` holds the weights, ``gradient`` the gradient. ``message`` is the gradient followed by a few spare numbers
+    that are all-reduced with it.
     """
 
     SPARE = _ALIGN
@@ -62,17 +62,16 @@ class FlatParameters:
         return {name: self.view(vector, name) for name in self.slots}
 
     def release(self) -> None:
-        """Let go of the gradients' views: a backward pass then hands over its results and adds nothing up."""
+        """Set gradients to None, so that a backward pass assigns its results instead of accumulating."""
         for p in self.parameters.values():
             p.grad = None
 
     @torch.no_grad()
     def collect(self, written: Set[int] = frozenset(), add: bool = False) -> None:
-        """Bring the gradients of a backward pass into the vector, in as few copies as there can be.
+        """Copy the gradients of a backward pass into the vector, in as few kernels as possible.
 
-        ``written``: addresses of the parameters whose gradient the pass put into the vector itself. What autograd
-        brings for one of them comes from another use of it, and is added. ``add``: add all of them to what the vector
-        holds.
+        ``written``: addresses of the parameters whose gradient the pass wrote into the vector itself. If autograd
+        returns another one, from a second use of the parameter, it is added. ``add``: add all to the vector.
         """
         copied: list[tuple[Tensor, Tensor]] = []
         added: list[tuple[Tensor, Tensor]] = []
@@ -92,7 +91,7 @@ class FlatParameters:
             if plain:
                 some([view for view, _ in plain], [grad for _, grad in plain])
             for view, grad in pairs:
-                if not grad.is_contiguous():  # it would slow all of them down
+                if not grad.is_contiguous():  # in the foreach call it would slow down all
                     one(view, grad)
 
 
@@ -103,8 +102,8 @@ class Optimizer:
         m ← β₁ m + (1 − β₁) g,   v ← β₂ v + (1 − β₂) g²
         p ← p − lr λ p − lr m̂ / (√v̂ + ε)
 
-    Everything the step reads is a tensor on the device, so it can be captured in a CUDA graph. ``broken``
-    stops the weights in place: when a loss or gradient is not finite, the weights before it stay.
+    Everything the step reads is a tensor on the device, so it can be captured in a CUDA graph. ``broken`` is set when a
+    loss or gradient is not finite; the weights then stay those before it.
     """
 
     def __init__(self, flat: FlatParameters, recipe: Recipe) -> None:
@@ -126,10 +125,10 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, norm: Tensor) -> None:
-        """Clip and move the weights by PyTorch's kernels; ``broken`` covers this step already.
+        """Clip the gradient and update the weights with PyTorch's kernels; ``broken`` is already set for this step.
 
-        Its fused AdamW divides the gradient by ``grad_scale`` and skips the step where ``found_inf`` is 1: made for
-        mixed-precision scaling, they carry the clipping and the stop here.
+        PyTorch's fused AdamW divides the gradient by ``grad_scale`` and skips the step where ``found_inf`` is 1. They
+        are made for mixed-precision scaling; here they do the clipping and the stop.
         """
         flat, r = self.flat, self.recipe
         if r.clip > 0:
@@ -142,10 +141,10 @@ class Optimizer:
 
     @torch.no_grad()
     def finish(self, loss: Tensor, ring: Tensor, counters: Tensor) -> None:
-        """All that follows the gradient, in three kernels: norm, checks, clipping, AdamW, and counting.
+        """All after the gradient in three kernels: norm, checks, clipping, AdamW, and counting.
 
-        Leaves (loss, norm) in slot step % len(ring) of ``ring`` and adds one to each of ``counters`` (position,
-        dropout counter, step). From a loss or norm that is not finite on, ``broken`` is 1 and nothing moves.
+        Writes (loss, norm) to slot step % len(ring) of ``ring`` and adds one to each of ``counters`` (position,
+        dropout counter, step). From a loss or norm that is not finite on, ``broken`` is 1 and nothing changes.
         """
         from ..ops.fused import adamw as kernels
 
@@ -165,12 +164,12 @@ class Optimizer:
         return state | {"steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Copy into the tensors that exist, so that a captured graph goes on to use them."""
-        mine = self.state_dict()
-        if set(mine) != set(state):
-            odd = sorted(set(mine) ^ set(state))
-            raise KeyError(f"optimizer state does not fit the model: {odd[0]}")
-        for name, tensor in mine.items():
+        """Copy into the existing tensors, which a captured graph refers to."""
+        own = self.state_dict()
+        if set(own) != set(state):
+            different = sorted(set(own) ^ set(state))
+            raise KeyError(f"optimizer state does not fit the model: {different[0]}")
+        for name, tensor in own.items():
             tensor.copy_(state[name].to(tensor.device))
 
     def tensors(self) -> list[Tensor]:

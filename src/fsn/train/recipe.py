@@ -1,4 +1,4 @@
-"""The recipe of a run: everything but the model and the text; and fields as people write them."""
+"""The recipe of a run: everything but the model and the text; and fields as a command line or YAML gives them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from ..checks import check, check_types, construct
+from ..checks import check, check_types, construct, field_types
 from ..errors import UserError
 from ..io import parse_yaml
 
@@ -17,11 +17,11 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
 Shape = Literal["constant", "linear", "cosine", "wsd"]
 
-LEAST = dict.fromkeys(("seed", "lr", "weight_decay", "clip", "eps", "warmup_steps", "lr_floor"), 0) | {
+MINIMUM = dict.fromkeys(("seed", "lr", "weight_decay", "clip", "eps", "warmup_steps", "lr_floor"), 0) | {
     "length": 2
 }
 """The least value of a number; of those not named here, 1."""
-LEAST_EPS = 1e-37  # below it, in float32, eps is as good as zero
+MINIMUM_EPS = 1e-37  # below it, in float32, eps is as good as zero
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Recipe:
     schedule: Shape = "constant"
     """After the warm-up: constant (the paper's), linear or cosine (falls to the end), wsd (falls in the cool-down)."""
     warmup_steps: int = 0
-    """Steps in which the learning rate rises from 0, in a line."""
+    """Steps in which the learning rate rises linearly from 0."""
     cooldown: float | None = None
-    """wsd: the last part of the run, in which the rate falls in a line. None: 0.2, or as --cooldown-epochs says."""
+    """wsd: the last fraction of the run, in which the rate falls linearly. None: 0.2, or as --cooldown-epochs says."""
     cooldown_epochs: float | None = None
     """wsd: the same in epochs, instead of --cooldown."""
     lr_floor: float = 0.0
@@ -53,7 +53,7 @@ class Recipe:
     batch_size: int = 64
     """Windows in a step, over all processes together."""
     accumulate: int = 1
-    """Parts a batch is computed in, one after the other, if it does not fit into memory; the step is the same."""
+    """Micro-batches that a batch is computed in, if it does not fit into memory; the step is the same."""
     length: int = 256
     """Bytes in a window; a window of n bytes holds n - 1 predictions."""
     train_stride: int = 64
@@ -65,15 +65,15 @@ class Recipe:
     max_steps: int | None = None
     """Stop after this many steps even if the epochs are not over."""
     seed: int = 0
-    """Sets initial values, data order and dropout together."""
+    """Of initial values, data order and dropout together."""
     drop_last: bool = True
-    """Leave out the incomplete last batch of an epoch (never if it is the only one)."""
+    """Drop the incomplete last batch of an epoch (unless it is the only one)."""
     precision: Precision = "auto"
     """Matrix products in float32, TensorFloat-32 or bfloat16; auto is bf16 on a GPU, fp32 on a CPU."""
     engine: Engine = "auto"
     """How a step is run: eager, torch.compile, as one CUDA graph, or both; auto is graph on a GPU."""
     separate_documents: bool = False
-    """Let nothing cross from one document to the next: attention and successors stay within (without kernels)."""
+    """Mask attention and successors across documents (without kernels)."""
     deterministic: bool = False
     """Only algorithms that give the same bits every time (on a GPU this costs some speed)."""
     eval_at_steps: tuple[int, ...] = ()
@@ -83,27 +83,29 @@ class Recipe:
     checkpoint_minutes: float = 10.0
     """Write a checkpoint at least this often (and after each epoch)."""
     checkpoint_steps: int | None = None
-    """Write a checkpoint each time this many steps are done."""
+    """Also write a checkpoint every so many steps."""
     log_steps: int = 100
-    """Steps between two lines of kind "step" in metrics.jsonl."""
+    """Write a line of kind "step" to metrics.jsonl every so many steps."""
 
     def __post_init__(self) -> None:
         check_types(self, "recipe: ")
         object.__setattr__(self, "eval_at_steps", tuple(sorted(set(self.eval_at_steps))))
-        for field in dataclasses.fields(self):
-            if "float" in str(field.type) and getattr(self, field.name) is not None:
-                object.__setattr__(self, field.name, float(getattr(self, field.name)))
-            self._check_range(field.name, getattr(self, field.name))
+        for name, declared in field_types(Recipe).items():
+            value = getattr(self, name)
+            if value is not None and float in (declared, *get_args(declared)):
+                value = float(value)
+                object.__setattr__(self, name, value)
+            self._check_range(name, value)
         check(min(self.eval_at_steps, default=1) > 0, "recipe: eval_at_steps must be whole numbers from 1 on")
         check(
             self.accumulate <= self.batch_size,
-            f"recipe: accumulate cuts a batch into parts of at least one window, so with batch_size "
-            f"{self.batch_size} it must not be {self.accumulate}; use a smaller number",
+            f"recipe: each of the {self.accumulate} micro-batches of accumulate needs at least one window, and "
+            f"batch_size is {self.batch_size}; use a smaller accumulate",
         )
         if self.schedule == "wsd" and self.cooldown is None and self.cooldown_epochs is None:
             object.__setattr__(self, "cooldown", 0.2)
         given = [name for name in ("cooldown", "cooldown_epochs") if getattr(self, name) is not None]
-        check(len(given) < 2, "recipe: cooldown and cooldown_epochs say the same thing in two ways; give one")
+        check(len(given) < 2, "recipe: cooldown and cooldown_epochs both set the cool-down; give one")
         check(
             not given or self.schedule == "wsd",
             f"recipe: {''.join(given)} needs --schedule wsd, and the schedule is {self.schedule}; give that, or leave "
@@ -121,13 +123,13 @@ class Recipe:
     def _check_range(self, name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return
-        least = LEAST.get(name, 1)
+        least = MINIMUM.get(name, 1)
         if name in ("beta1", "beta2"):
             fits, wanted = 0 <= value < 1, "in [0, 1)"
         elif name == "checkpoint_minutes":
             fits, wanted = value > 0, "positive; use a large number for rare checkpoints"
         elif name == "cooldown":
-            fits, wanted = 0 < value <= 1, "a part of the run, above 0 and at most 1"
+            fits, wanted = 0 < value <= 1, "a fraction of the run, above 0 and at most 1"
         elif name == "cooldown_epochs":
             fits, wanted = value > 0, "positive"
         elif isinstance(value, int) and name != "seed" and value >= 2**31:
@@ -143,10 +145,10 @@ class Recipe:
         return -(-n_windows // self.batch_size)
 
     def check_trainable(self) -> None:
-        """Stop if training would ruin the weights. A run that was trained so all the same can still be read."""
+        """Stop if training would make weights NaN. Finished runs of such a recipe can still be read."""
         check(
-            self.eps >= LEAST_EPS,
-            f"recipe: eps must be at least {LEAST_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
+            self.eps >= MINIMUM_EPS,
+            f"recipe: eps must be at least {MINIMUM_EPS:g}, but is {self.eps:g}; without it a gradient of zero makes "
             "a weight NaN",
         )
 
@@ -178,14 +180,14 @@ def parse_fields(words: tuple[str, ...]) -> dict[str, Any]:
         name = name.replace("-", "_")
         check(name not in fields, f"{name} is given twice, the second time as {short(word)}; give it once")
         parsed: Any = value
-        with contextlib.suppress(UserError):  # what is no YAML is text
+        with contextlib.suppress(UserError):  # what is not YAML is text
             parsed = parse_yaml(value, name)
         fields[name] = with_numbers(parsed)
     return fields
 
 
 def with_numbers(value: Any) -> Any:
-    """A value from a YAML file, where 1e-3 is a number too: YAML 1.1 takes it for text."""
+    """A value from a YAML file, with 1e-3 as a number: in YAML 1.1 it is text."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             return float(value)

@@ -1,14 +1,15 @@
-"""What a new run starts from: the checkpoint in its folder, or the weights of another run to fine-tune."""
+"""What a run starts from: the checkpoint in its folder, the weights of a run to fine-tune, or neither."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checks import check
 from ..data import Encoding
@@ -25,7 +26,6 @@ from .run import (
     differing_entries,
     find_run,
     load_run,
-    load_weights,
     read_config,
     read_metrics,
 )
@@ -34,77 +34,152 @@ from .world import choose_engine, choose_precision
 
 Resume = Literal["auto", "never", "must"]
 
+FREE = {"rounding", "init", "readout_start", "tau_start", "alpha_start", "modes_start", "coupling.noise"}
+"""Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
+and its initial values."""
 
-def open_run(
-    folder: RunFolder,
-    asked: dict[str, Any],
-    n_windows: int,
-    device: torch.device,
-    resume: Resume = "auto",
-    extend: bool = False,
-) -> tuple[dict[str, Any], Checkpoint | None] | None:
-    """Open the folder, decide whether the run ``asked`` for may go on there, and restore its last checkpoint's files.
 
-    Auto choices of a run are made once and kept. Nothing in the folder changes before it is clear that the run may
-    go on. Returns its whole config and the checkpoint to go on from, if there is one; None where it is finished.
-    """
-    folder.open()
-    if not (folder.path / "config.yaml").exists():
-        check(resume != "must", f"{folder.path} holds no run to resume; check the name, or use --resume auto")
+@dataclass(frozen=True, eq=False)
+class Start:
+    """All that a run starts from: :meth:`of` finds the run to fine-tune, :meth:`open` adds what the folder holds."""
+
+    source: Path | None = None
+    """The folder of the run to fine-tune (``--begin-with``)."""
+    about: str = ""
+    """Its weights in words; empty without a source."""
+    model: dict[str, Any] = field(default_factory=dict)
+    """The config of the model they belong to."""
+    encoding: Encoding | None = None
+    """The tokens they were trained on, whatever text comes next."""
+    record: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the new run's config says of them: ``begin_with``, the other run's name and their sha256."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The new run's, with every ``auto`` choice made."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """state.json of the checkpoint; empty where there is none."""
+    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Those of the checkpoint, else the ``weights`` to fine-tune; empty where the run has neither."""
+
+    @staticmethod
+    def of(begin_with: str | os.PathLike[str] | None, out: Path) -> Start:
+        """The best weights of the run ``begin_with``, finished or not, which a run in ``out`` fine-tunes.
+
+        Once the new run has a checkpoint it no longer needs the other one, which may have gone on since, or be gone:
+        its own config then says what the source was.
+        """
+        if begin_with is None:
+            return Start()
+        folder = find_run(begin_with)
+        name, about = folder.resolve().name, f"the best weights of {folder}"
+        if (out / "last" / "CURRENT").exists() or (out / "DONE").exists():
+            begun = load_run(out)
+            noted = begun.config.get("begin_with")
+            if noted is not None and noted["run"] == name:
+                return Start(folder, about, begun.config["model"], begun.encoding, {"begin_with": noted})
+        run = load_run(folder)
+        weights, sha256 = run.best_weights()
+        bad = first_not_finite(weights.items())
+        check(bad is None, f"the weight {bad} of {folder} is NaN or Inf; begin with another run")
+        if run.best:
+            about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
+        record = {"begin_with": {"run": name, "sha256": sha256}}
+        tensors = {"weights": weights}
+        return Start(folder, about, run.config["model"], run.encoding, record, tensors=tensors)
+
+    def check(self, config: Config) -> None:
+        """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
+        different = differing_entries(self.model, config_to_dict(config), FREE) if self.source else {}
+        listed = [
+            f"{n} ({a} there, {b} asked)" for n, (a, b) in different.items() if not n.startswith("dropout")
+        ]
         check(
-            not folder.checkpoints.names() and not _has_results(folder),
-            f"{folder.path} holds a run without its config.yaml; put that file back, or choose another --out",
+            not listed,
+            f"the weights of {self.source} are those of another model: {', '.join(listed)}; "
+            "give the preset and the --model fields it was trained with",
         )
-        config = _with_choices(asked, None, device)
-        folder.write_config(config)
-        folder.open_metrics()
-        return config, None
-    check(
-        resume != "never",
-        f"{folder.path} already holds a run; choose another --out, or --resume auto to go on with it",
-    )
-    before = read_config(folder.path)
-    different = differences(before, asked)
-    recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]
-    blocking = {name: d for name, d in different.items() if not (extend and name in ENDING)}
-    _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
-    if (folder.path / "DONE").exists() and not different:
-        return None
-    config = _with_choices(asked, before, device)
-    checkpoint = folder.checkpoints.load()
-    if checkpoint is None:
+
+    def open(
+        self,
+        folder: RunFolder,
+        asked: dict[str, Any],
+        n_windows: int,
+        device: torch.device,
+        resume: Resume = "auto",
+        extend: bool = False,
+    ) -> Start | None:
+        """Open the folder, check that the run ``asked`` for may start or resume there, and restore the files of its
+        last checkpoint. None where it is finished.
+
+        Nothing in the folder changes before all checks have passed.
+        """
+        folder.open()
+        path = folder.path
+        if not (path / "config.yaml").exists():
+            check(resume != "must", f"{path} holds no run to resume; check the name, or use --resume auto")
+            check(
+                not folder.checkpoints.names() and not _has_results(folder),
+                f"{path} holds a run without its config.yaml; restore that file, or choose another --out",
+            )
+            config, tensors = _with_choices(asked, None, device), self._initial_tensors()
+            folder.write_config(config)
+            folder.open_metrics()
+            return dataclasses.replace(self, config=config, tensors=tensors)
+        check(resume != "never", f"{path} already holds a run; choose another --out, or --resume auto to go on")
+        before = read_config(path)
+        different = differences(before, asked)
+        recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]
+        blocking = {name: d for name, d in different.items() if not (extend and name in ENDING)}
+        _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
+        if (path / "DONE").exists() and not different:
+            return None
+        config, state = _with_choices(asked, before, device), {}
+        checkpoint = folder.checkpoints.load()
+        if checkpoint is None:
+            check(
+                not _has_results(folder),
+                f"{path} holds the results of a run but no checkpoint to go on from, and starting again would "
+                f"overwrite them; {_fine_tune_hint(folder)}",
+            )
+            check(
+                resume != "must", f"{path} holds no checkpoint to resume from; use --resume auto to start it"
+            )
+            tensors = self._initial_tensors()
+            folder.open_metrics()
+        else:
+            state, tensors = checkpoint.state, checkpoint.tensors
+            for kernel in (path / "kernel").glob("epoch-*.safetensors"):
+                hashes.read(path, f"kernel/{kernel.name}")  # of epochs that are not trained again
+            _check_ending(folder, state["step"], *(Schedule.of(r, n_windows) for r in recipes))
+            _restore_files(folder, checkpoint)
+        folder.hashes.remove("DONE")
+        if config != before:
+            folder.write_config(config)
+        return dataclasses.replace(self, config=config, state=state, tensors=tensors)
+
+    def _initial_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """The tensors of a run without a checkpoint: the source's weights, if it has a source."""
+        if self.source is None or self.tensors:
+            return self.tensors
+        weights, sha256 = load_run(self.source).best_weights()
         check(
-            not _has_results(folder),
-            f"{folder.path} holds the results of a run but no checkpoint to go on from, and starting again would "
-            f"write over them; {_fine_tune_hint(folder)}",
+            sha256 == self.record["begin_with"]["sha256"],
+            f"{self.source} does not hold the weights any more that this run began with, and it has no "
+            "checkpoint that can be read; begin a new one in another folder",
         )
-        check(
-            resume != "must",
-            f"{folder.path} holds no checkpoint to resume from; use --resume auto to start it",
-        )
-        folder.open_metrics()
-    else:
-        for path in (folder.path / "kernel").glob("epoch-*.safetensors"):
-            hashes.read(folder.path, f"kernel/{path.name}")  # of epochs that are not trained again
-        _check_ending(folder, checkpoint.state["step"], *(Schedule.of(r, n_windows) for r in recipes))
-        _restore_files(folder, checkpoint)
-    folder.hashes.remove("DONE")
-    if config != before:
-        folder.write_config(config)
-    return config, checkpoint
+        return {"weights": weights}
 
 
 def _with_choices(
     asked: dict[str, Any], before: dict[str, Any] | None, device: torch.device
 ) -> dict[str, Any]:
-    """The config asked for with its auto choices made: as the run began, where this device can do that."""
+    """The config asked for with its auto choices made: as at the run's start, where this device supports them."""
     recipe, model = Recipe.from_dict(asked["recipe"]), config_from_dict(asked["model"])
     precision, engine = recipe.precision, recipe.engine
     if before is not None:
-        kept = Recipe.from_dict(before["recipe"])
-        precision = kept.precision if precision == "auto" else precision
-        if engine == "auto" and not (kept.engine.endswith("graph") and device.type != "cuda"):
-            engine = kept.engine  # a run may move from a GPU to a CPU, which has no graphs
+        chosen = Recipe.from_dict(before["recipe"])
+        precision = chosen.precision if precision == "auto" else precision
+        if engine == "auto" and not (chosen.engine.endswith("graph") and device.type != "cuda"):
+            engine = chosen.engine  # a run may move from a GPU to a CPU, which has no graphs
     precision = choose_precision(precision, device)
     engine = choose_engine(engine, device, model, precision, recipe.predictions)
     recipe = dataclasses.replace(recipe, precision=precision, engine=engine)
@@ -132,29 +207,29 @@ def _has_results(folder: RunFolder) -> bool:
 
 
 def _fine_tune_hint(folder: RunFolder) -> str:
-    """What can be done with a run that has no checkpoint."""
+    """The remedy for a run that has no checkpoint."""
     if folder.best_file.exists():
         return f"give another --out, and --begin-with {folder.path} to begin with its best weights"
     return "give another --out"
 
 
 def how_to_go_on(folder: RunFolder) -> str:
-    """What to do for more training of a finished run."""
+    """The remedy for a finished run that should train longer."""
     if read_config(folder.path)["recipe"]["schedule"] != "constant":
-        return f"its learning rate has fallen: to train it longer {_fine_tune_hint(folder)}"
+        return f"its learning rate has decayed: to train it longer {_fine_tune_hint(folder)}"
     if folder.checkpoints.names():
         return "to train it longer give more --epochs and --extend"
     return f"it has no checkpoint to go on from: to train it longer {_fine_tune_hint(folder)}"
 
 
 def _check_ending(folder: RunFolder, done: int, there: Schedule, asked: Schedule) -> None:
-    """Stop if the run has done more steps than are asked for, or steps that would have had another learning rate."""
+    """Stop if the run has done more steps than asked for, or steps with another learning rate than asked for."""
     check(
         done <= asked.total,
         f"{folder.path} has done {done:,} steps, and only {asked.total:,} are asked for; "
         "ask for more --epochs or --max-steps, or choose another --out",
     )
-    same = there.shares(asked, done)
+    same = there.agrees(asked, done)
     check(
         same or done <= there.falls_at,
         f"the learning rate of {folder.path} has been falling since step {there.falls_at:,}, to end at step "
@@ -176,71 +251,3 @@ def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
         folder.hashes.remove("best.safetensors")
     else:
         folder.hashes.write("best.safetensors", checkpoint.best)
-
-
-# -- fine-tuning -------------------------------------------------------------------------------------------
-
-FREE = {"rounding", "init", "readout_start", "tau_start", "alpha_start", "modes_start", "coupling.noise"}
-"""Fields of a model's config, besides dropout, that may differ from those its weights were trained with: how it rounds,
-and how it would have begun."""
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """The run whose best weights a new run fine-tunes (``--begin-with``)."""
-
-    folder: Path
-    model: dict[str, Any]
-    """The config of the model they are for."""
-    encoding: Encoding
-    """The tokens they mean, whatever text comes next."""
-    record: dict[str, str]
-    """What the new run's config says of them: the other run's name and their sha256."""
-    about: str
-    weights: dict[str, Tensor] | None = None
-    """None where the new run has begun already, and has a checkpoint."""
-
-    def load_into(self, model: nn.Module) -> None:
-        weights = self.weights
-        if weights is None:
-            weights, found = load_run(self.folder).best_weights()
-            check(
-                found == self.record["sha256"],
-                f"{self.folder} does not hold the weights any more that this run began with, and it has no "
-                "checkpoint that can be read; begin a new one in another folder",
-            )
-        load_weights(model, weights, f"the best weights in {self.folder}")
-
-    def check(self, config: Config) -> None:
-        """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
-        different = differing_entries(self.model, config_to_dict(config), FREE)
-        listed = [
-            f"{n} ({a} there, {b} asked)" for n, (a, b) in different.items() if not n.startswith("dropout")
-        ]
-        check(
-            not listed,
-            f"the weights of {self.folder} are those of another model: {', '.join(listed)}; "
-            "give the preset and the --model fields it was trained with",
-        )
-
-
-def find_source(folder: Path, out: Path) -> Source:
-    """What a run in ``out`` fine-tunes: the best weights in a run folder, finished or not.
-
-    A run that has begun has a checkpoint and needs the other run no more, which may have gone on since, or be gone.
-    What it noted then stands in for it.
-    """
-    folder = find_run(folder)
-    name, about = folder.resolve().name, f"the best weights of {folder}"
-    if (out / "last" / "CURRENT").exists() or (out / "DONE").exists():
-        begun = load_run(out)
-        noted = begun.config.get("begin_with")
-        if noted is not None and noted["run"] == name:
-            return Source(folder, begun.config["model"], begun.encoding, noted, about)
-    run = load_run(folder)
-    weights, found = run.best_weights()
-    bad = first_not_finite(weights.items())
-    check(bad is None, f"the weight {bad} of {folder} is NaN or Inf; begin with another run")
-    if run.best:
-        about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
-    return Source(folder, run.config["model"], run.encoding, {"run": name, "sha256": found}, about, weights)

@@ -1,4 +1,4 @@
-"""The run folder: written while a run trains, read back as a :class:`Run`, compared with its siblings.
+"""The run folder: written while a run trains, read as a :class:`Run`, compared with runs of other seeds.
 
 config.yaml         model, recipe and corpus, every choice made
 metrics.jsonl       a line for every epoch, extra validation, warning, and every `log_steps` steps
@@ -11,7 +11,7 @@ last/               checkpoints, see checkpoint.py
 log.txt, lock, tensorboard/, DONE
 
 Two runs of one config on one machine have the same config, metrics, best weights and kernels, byte for byte. Their
-timings and environments differ, and so do the hashes and checkpoints, which speak of them.
+timings and environments differ, and so do the hashes and checkpoints, which depend on them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from torch import Tensor, nn
 
 from .. import data
 from ..checks import check
-from ..data import Alphabet, Corpus, Encoding, Reading
-from ..data.encoding import byte_symbols
+from ..data import Corpus, Encoding, ReadOptions
 from ..data.registry import check_outside
 from ..errors import UserError
 from ..io import check_writable, parse_json, parse_yaml, read_file, remove_leftovers, user_path
@@ -44,7 +43,7 @@ from ..models import Config, LanguageModel, build_from_config, config_from_dict,
 from ..nn import CouplingKernel
 from ..progress import say
 from . import hashes
-from .checkpoint import Checkpoints, first_not_finite, pack, unpack
+from .checkpoint import Checkpoints, load_weights, pack, unpack
 from .loggers import Loggers
 from .recipe import Recipe
 
@@ -54,14 +53,14 @@ LABELS = frozenset({"fsn_version", "format", "preset", "corpus.name", "begin_wit
 BOOKKEEPING = {
     f"recipe.{name}" for name in ("checkpoint_minutes", "checkpoint_steps", "log_steps", "eval_at_steps")
 }
-"""Those that only say when something is written down. They may change between two parts of one run."""
+"""Those that only say when something is written to disk. They may change when a run is resumed."""
 DURATION = {"recipe.epochs", "recipe.max_steps"}
 """Those that only say where to stop."""
 ENDING = DURATION | {f"recipe.{name}" for name in ("schedule", "cooldown", "cooldown_epochs", "lr_floor")}
-"""With these, those that only say how the learning rate falls at the end. They may change (--extend) where no step that
-is done would have had another rate: see schedule.py."""
+"""With these, those that only say how the learning rate falls at the end. They may change (--extend) where the steps
+already done keep their learning rates: see schedule.py."""
 TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb"}
-"""Fields of a line that are different each time a run is made."""
+"""Fields of a line that differ between two runs of one config."""
 MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
 
 
@@ -69,7 +68,7 @@ MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
 
 
 class Lines:
-    """A file of JSON lines that grows, and is cut back to its state at a checkpoint."""
+    """A file of JSON lines that grows, and is truncated to its size at a checkpoint."""
 
     def __init__(self, path: Path, size: int = 0, sha256: str | None = None) -> None:
         """Stop if the file does not begin with what it held when the checkpoint was written."""
@@ -77,19 +76,19 @@ class Lines:
         data = read_file(path) if path.exists() else b""
         check(
             len(data) >= size,
-            f"{path} is shorter ({len(data):,} bytes) than when the checkpoint was written ({size:,}); put the file "
-            "back, or start a new run in another folder",
+            f"{path} is shorter ({len(data):,} bytes) than when the checkpoint was written ({size:,}); restore "
+            "the file, or start a new run in another folder",
         )
         self._hash = hashlib.sha256(data[:size])
         self.entry = (size, self._hash.hexdigest())
         check(
             sha256 in (None, self.entry[1]),
-            f"{path} is not what it was when the checkpoint was written: it was edited or damaged; "
-            "put the right file back, or start a new run in another folder",
+            f"{path} has changed since the checkpoint was written: it was edited or damaged; "
+            "restore the right file, or start a new run in another folder",
         )
 
     def open(self) -> IO[bytes]:
-        """Cut the file to what was checked."""
+        """Truncate the file to the bytes that were checked."""
         self._file = open(self.path, "ab")  # noqa: SIM115
         self._file.truncate(self.entry[0])
         self._file.seek(self.entry[0])
@@ -104,14 +103,14 @@ class Lines:
         self._hash.update(data)
 
     def sync(self) -> hashes.Entry:
-        """Bytes that are on the disk for certain, and their sha256."""
+        """Flush to the disk; returns the size of the file and its sha256."""
         os.fsync(self._file.fileno())
         self.entry = (self._file.tell(), self._hash.hexdigest())
         return self.entry
 
 
 class RunFolder:
-    """The folder of a run that is being trained: one writer at a time, and lines that survive a crash."""
+    """The folder of a run that is being trained. It is locked: only one process at a time writes to it."""
 
     def __init__(self, path: str | os.PathLike[str], quiet: bool = False) -> None:
         self.path = Path(path)
@@ -129,7 +128,7 @@ class RunFolder:
         lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115
         self._files.enter_context(lock)  # the last to be closed
         try:
-            # Windows has no such locks; two writers are then not noticed.
+            # Windows has no such locks: there a second writer is not detected.
             with contextlib.suppress(ImportError):
                 import fcntl
 
@@ -143,8 +142,8 @@ class RunFolder:
         lock.truncate(0)
         lock.write(f"process {os.getpid()}")
         lock.flush()
-        for place in (self.path, self.path / "kernel", self.checkpoints.folder):
-            remove_leftovers(place)
+        for folder in (self.path, self.path / "kernel", self.checkpoints.folder):
+            remove_leftovers(folder)
         self.hashes = hashes.Hashes(self.path)
         self._log = open(self.path / "log.txt", "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
         self._files.enter_context(self._log)
@@ -155,7 +154,7 @@ class RunFolder:
         self._log = self._loggers = None
 
     def say(self, line: str) -> None:
-        """Print a line and keep it in log.txt."""
+        """Print a line and append it to log.txt."""
         if not self.quiet:
             say(line)
         if self._log is not None:
@@ -166,16 +165,16 @@ class RunFolder:
         self.hashes.write("config.yaml", yaml.safe_dump(config, sort_keys=False, width=110).encode())
 
     def write_encoding(self, encoding: Encoding) -> None:
-        """What the tokens mean, so that the model can be spoken to without its corpus."""
+        """The tokenizer, if there is one, so that the model can be used without its corpus."""
         for name, content in encoding.files().items():
             self.hashes.write(name, content.encode())
 
     def write_environment(self, current: dict[str, Any]) -> None:
-        """environment.json: the present part of the run on top, the parts before it under ``earlier``."""
+        """environment.json: that of the process that trains now, and of those it resumed under ``earlier``."""
         try:
             before = read_environment(self.path)
         except UserError as error:
-            self.say(f"warning: {error}; it is begun anew")
+            self.say(f"warning: {error}; it is written anew")
             before = {}
         earlier = before.pop("earlier", []) + ([before] if before else [])
         text = json.dumps({**current, "earlier": earlier}, indent=1)
@@ -186,7 +185,7 @@ class RunFolder:
         self._files.callback(self._loggers.close)
 
     def open_metrics(self, sizes: Mapping[str, Any] | None = None) -> None:
-        """Cut the metrics back to ``sizes``, as :meth:`sync_metrics` gave them, or to nothing."""
+        """Truncate the metrics to ``sizes``, as :meth:`sync_metrics` returned them, or to nothing."""
         entries = {name: (sizes or {}).get(name, (0, None)) for name in hashes.GROWING}
         self._lines = {name: Lines(self.path / name, *entry) for name, entry in entries.items()}
         self.hashes.enter({name: [lines.entry] for name, lines in self._lines.items()})
@@ -194,7 +193,7 @@ class RunFolder:
             self._files.enter_context(lines.open())
 
     def record(self, line: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl and what it says of time to timings.jsonl; in the first process only."""
+        """Append one line to metrics.jsonl, and its times to timings.jsonl; in the main process only."""
         if not self._lines:
             return
         times = {name: value for name, value in line.items() if name in TIMES}
@@ -206,12 +205,12 @@ class RunFolder:
             self._loggers.draw(line)
 
     def sync_metrics(self) -> dict[str, hashes.Entry]:
-        """How much of the metrics is on the disk for certain."""
+        """Flush the metrics to the disk; returns the size and sha256 of each file."""
         sizes = {name: lines.sync() for name, lines in self._lines.items()}
         self.hashes.enter({name: [entry] for name, entry in sizes.items()})
         return sizes
 
-    def keep_best(self, model: LanguageModel, recipe: Recipe, epoch: int, step: int, bits: float) -> None:
+    def save_best(self, model: LanguageModel, recipe: Recipe, epoch: int, step: int, bits: float) -> None:
         about = {
             "format": "pt",
             "epoch": str(epoch),
@@ -222,8 +221,8 @@ class RunFolder:
         }
         self.hashes.write("best.safetensors", pack(model.state_dict(), about))
 
-    def keep_kernel(self, model: nn.Module, epoch: int) -> None:
-        """The coupling kernel and the scalars after this epoch: small, and what one reads a run by."""
+    def save_kernel(self, model: nn.Module, epoch: int) -> None:
+        """The coupling kernel and the scalars after this epoch."""
         kernels = [name for name, module in model.named_modules() if isinstance(module, CouplingKernel)]
         state = model.state_dict()
         parts = {n: t for n, t in state.items() if n.rpartition(".")[0] in kernels}
@@ -233,7 +232,7 @@ class RunFolder:
 
 
 def check_out(out: str | os.PathLike[str], corpus: str | os.PathLike[str] | None = None) -> Path:
-    """The folder ``out`` names; stop if a run cannot be written there, or would become part of its corpus."""
+    """``out`` as a path; stop if a run cannot be written there, or would become part of its corpus."""
     check(bool(os.fspath(out)), "--out is empty; give it the name of a folder")
     folder = user_path(out)
     check_writable(folder, "choose another --out")
@@ -268,7 +267,7 @@ def read_config(path: Path) -> dict[str, Any]:
     else:
         fits["corpus.symbols"] = _is_hexadecimal(made.get("symbols"))
     for name, fit in fits.items():
-        check(fit, f"{file} was changed: its {name} is missing or makes no sense; put the right file back")
+        check(fit, f"{file} was changed: its {name} is missing or makes no sense; restore the right file")
     try:  # fields that are newer than the run get their defaults
         model, recipe = config_from_dict(config["model"]), Recipe.from_dict(config["recipe"])
     except UserError as error:
@@ -281,7 +280,7 @@ def _is_hexadecimal(value: Any) -> bool:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl or timings.jsonl; a last line that was cut off is left out."""
+    """The lines of metrics.jsonl or timings.jsonl, without an incomplete last line."""
     try:
         *whole, cut = hashes.read(path.parent, path.name).split(b"\n")
     except FileNotFoundError:
@@ -292,7 +291,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             line = parse_json(raw, f"line {number} of {path}")
             if not _is_line(line):
                 raise UserError(
-                    f"line {number} of {path} is not one that a run writes; put the right file back"
+                    f"line {number} of {path} is not one that a run writes; restore the right file"
                 )
             lines.append(line)
     with contextlib.suppress(UserError):
@@ -326,13 +325,13 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def _windows(recipe: Recipe) -> dict[str, str]:
-    """What weights say of the windows that they were chosen by."""
+    """Metadata of the best weights: the validation windows that selected them."""
     return {"length": str(recipe.length), "eval_stride": str(recipe.eval_stride)}
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run left behind: its config, its curves, its weights."""
+    """A run folder as read: config, curves, weights."""
 
     folder: Path
     config: dict[str, Any]
@@ -353,13 +352,8 @@ class Run:
 
     @cached_property
     def encoding(self) -> Encoding:
-        """What the run's tokens mean: encodes and decodes text without the corpus itself."""
+        """Encodes text as the run's tokens and decodes them, without the corpus itself."""
         return data.from_record(self.config["corpus"], self.folder)
-
-    @property
-    def alphabet(self) -> Alphabet:
-        """The same where the symbols are bytes, for what needs those."""
-        return byte_symbols(self.encoding, f"{self.folder} was trained on")
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
@@ -380,14 +374,14 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The last step that metrics.jsonl speaks of."""
+        """The last step in metrics.jsonl."""
         return max((line.get("step", 0) for line in self.metrics), default=0)
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The line of kind ``epoch`` with the lowest validation loss; the weights that were kept are its.
+        """The line of kind ``epoch`` with the lowest validation loss, that of the saved weights.
 
-        An epoch has two such lines where the run ended within it and went on later.
+        An epoch has two such lines where the run ended within it and was resumed later.
         """
         lines = [line for line in self.metrics if line.get("kind") == "epoch"]
         lines = [line for line in lines if line.get("valid_bits") is not None]
@@ -398,7 +392,7 @@ class Run:
         return read_environment(self.folder)
 
     def best_weights(self) -> tuple[dict[str, Tensor], str]:
-        """What best.safetensors holds, and its sha256."""
+        """The weights in best.safetensors, and the sha256 of the file."""
         path = self.folder / "best.safetensors"
         try:
             raw = hashes.read(self.folder, "best.safetensors")
@@ -411,14 +405,14 @@ class Run:
         return weights, hashes.sha256(raw)
 
     def _check_about(self, about: Mapping[str, str], path: Path) -> None:
-        """Stop if the weights' own metadata speak of another model or of other windows than config.yaml does."""
+        """Stop if the weights' own metadata name another model or other windows than config.yaml does."""
         different = [n for n, value in _windows(self.recipe).items() if about.get(n, value) != value]
         if "config" in about:
             try:
                 trained = config_from_dict(parse_json(about["config"], "it"))
             except (UserError, TypeError, AttributeError):
                 raise UserError(
-                    f"{path} does not say which model it is for; put the right file back"
+                    f"{path} does not say which model it is for; restore the right file"
                 ) from None
             different += differing_entries(
                 config_to_dict(trained), config_to_dict(self.model_config), frozenset()
@@ -426,13 +420,13 @@ class Run:
         if different:
             raise UserError(
                 f"{path} and the config.yaml beside it do not belong together (they differ in "
-                f"{', '.join(different)}): one of the two was changed; put the right one back"
+                f"{', '.join(different)}): one of the two was changed; restore the right one"
             )
 
     def load_corpus(self, where: str | None = None) -> Corpus:
-        """The text the run was trained on, in its tokens; ``where`` is its place now, if that has changed."""
+        """The text the run was trained on, in its tokens; ``where`` is its path now, if that has changed."""
         made = self.config["corpus"]
-        text = data.load(where or made["name"], reading=Reading.from_record(made), encoding=self.encoding)
+        text = data.load(where or made["name"], reading=ReadOptions.from_record(made), encoding=self.encoding)
         if text.sha256 != self.config["corpus"]["sha256"]:
             raise UserError(
                 f"the corpus {text.name} is not the text {self.folder} was trained on (its sha256 differs)"
@@ -442,8 +436,8 @@ class Run:
     def load_model(
         self, which: Literal["best", "last"] = "best", device: str | torch.device = "cpu"
     ) -> LanguageModel:
-        """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode, and it knows
-        its tokenizer."""
+        """The model with the weights of its best epoch, or with the last ones saved; in evaluation mode, with its
+        tokenizer."""
         check(which in ("best", "last"), f"which weights? {which!r} is neither best nor last")
         if which == "best":
             weights, _ = self.best_weights()
@@ -459,7 +453,7 @@ class Run:
         return model
 
     def kernels(self) -> Iterator[tuple[int, LanguageModel]]:
-        """(epoch, model) for every epoch whose coupling kernel was kept, oldest first.
+        """(epoch, model) for every epoch whose coupling kernel was saved, oldest first.
 
         Only the kernel and the scalars (τ, α, readout scale) of such a model are those of the epoch.
         """
@@ -473,29 +467,11 @@ class Run:
 
 
 def with_weights(config: Config, weights: dict[str, Tensor], what: str, **how: Any) -> LanguageModel:
-    """A model in evaluation mode; see :func:`load_weights`. PyTorch's generator stays as it is."""
+    """A model in evaluation mode; see :func:`load_weights`. PyTorch's generator is left as it is."""
     with torch.random.fork_rng(devices=[]):
         model = build_from_config(config)
     load_weights(model, weights, what, **how)
     return model.eval()
-
-
-def load_weights(
-    model: nn.Module,
-    weights: dict[str, Tensor],
-    what: str,
-    strict: bool = True,
-    file: str = "config.yaml",
-) -> None:
-    """Load weights into the model that a config in ``file`` describes; ``what`` says whose they are."""
-    bad = first_not_finite(weights.items())
-    check(bad is None, f"{what} hold NaN or Inf in {bad}: the run diverged; take those of another")
-    try:
-        model.load_state_dict(weights, strict=strict)
-    except RuntimeError:
-        raise UserError(
-            f"{what} do not fit its {file}: one of the two was changed; put the right one back"
-        ) from None
 
 
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -503,7 +479,7 @@ SHIPPED = Path(__file__).parents[1] / "weights"
 
 
 def folders_below(root: Path) -> list[Path]:
-    """Every folder with a config.yaml at or below ``root``; what lies inside a run folder is its own."""
+    """Every folder with a config.yaml at or below ``root``, without those inside a run folder."""
     found: list[Path] = []
     for here, folders, files in os.walk(root):
         if "config.yaml" in files:
@@ -514,10 +490,10 @@ def folders_below(root: Path) -> list[Path]:
 
 
 def find_run(name: str | os.PathLike[str]) -> Path:
-    """A run folder by its place or, where nothing lies there, by the name of one that comes with the package."""
+    """A run folder by its path or, where there is none, by the name of one that comes with the package."""
     path = user_path(name)
-    ours = SHIPPED / path.name
-    return ours if os.fspath(name) == path.name and not path.exists() and ours.is_dir() else path
+    shipped = SHIPPED / path.name
+    return shipped if os.fspath(name) == path.name and not path.exists() and shipped.is_dir() else path
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:
@@ -525,7 +501,7 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
     path = Path(folder)
     check(path.is_dir(), f"there is no run folder {path}")
     run = Run(path, read_config(path), read_metrics(path), (path / "DONE").exists())
-    hashes.warn_unsigned(path)
+    hashes.warn_unhashed(path)
     return run
 
 
@@ -550,12 +526,12 @@ def differing_entries(
 
 
 def differences(before: dict[str, Any], asked: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Entries, flattened, in which the run asked for is not the one a config describes: (there, asked).
+    """Entries, flattened, in which the run asked for differs from the one a config describes: (there, asked).
 
-    What only names things or says when something is written down may differ, and ``auto`` takes what is there.
+    :data:`LABELS` and :data:`BOOKKEEPING` may differ, and ``auto`` means the choice in the config.
     """
-    kept = before["recipe"]
-    recipe = {name: kept[name] if value == "auto" else value for name, value in asked["recipe"].items()}
+    chosen = before["recipe"]
+    recipe = {name: chosen[name] if value == "auto" else value for name, value in asked["recipe"].items()}
     return differing_entries(before, {**asked, "recipe": recipe}, LABELS | BOOKKEEPING)
 
 
@@ -565,7 +541,7 @@ def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """A hash of all that makes a run what it is, however long it went on."""
+    """A hash of the config without what only labels a run, says when to write, or how it ends."""
     entries = {
         name: value for name, value in flatten(config).items() if name not in LABELS | BOOKKEEPING | ENDING
     }
@@ -583,7 +559,7 @@ def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
     """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
     found: dict[str, float] = {}
     for file in sorted(folder.resolve().parent.glob("*/config.yaml")):
-        with contextlib.suppress(UserError, OSError):  # a neighbour that cannot be read is no sibling
+        with contextlib.suppress(UserError, OSError):  # a folder that cannot be read is no sibling
             theirs = read_config(file.parent)
             if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
                 first = next(iter(Run(file.parent, theirs, read_metrics(file.parent)).epochs), {})

@@ -1,9 +1,9 @@
 """The learning rate of every step: a function of the step alone, so that a resumed run needs no state of it.
 
-   lr  |     ___________          constant  stays
-       |    /           \\         linear    falls in a line from the end of the warm-up
-       |   /             \\        cosine    falls in half a cosine from there
-floor  |  /               \\       wsd       stays, then falls in a line over the cool-down
+   lr  |     ___________          constant  no decay
+       |    /           \\         linear    linear decay from the end of the warm-up
+       |   /             \\        cosine    half a cosine from there
+floor  |  /               \\       wsd       no decay until the cool-down, then linear
        +---------------------> step
         warm-up       cool-down
 """
@@ -67,8 +67,8 @@ class Schedule:
         left = (1.0 + math.cos(math.pi * x)) / 2.0 if self.cosine else 1.0 - x
         return self.floor + (self.lr - self.floor) * left
 
-    def shares(self, other: Schedule, steps: int) -> bool:
-        """Whether both give the first ``steps`` steps the same rates, so that a run of one can go on as the other."""
+    def agrees(self, other: Schedule, steps: int) -> bool:
+        """Whether the first ``steps`` steps have the same rates in both, so that a run may change between them."""
         if self == other or steps == 0:
             return True
         start = (self.lr, self.warmup) == (other.lr, other.warmup)

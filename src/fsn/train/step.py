@@ -1,12 +1,12 @@
 """One training step, and four ways to run it.
 
-    gather windows → forward → backward → (add up over processes) → clip → AdamW → count
+    gather windows → forward → backward → (all-reduce) → clip → AdamW → count
 
-Everything a step needs lies on the device: the text, the order of the epoch, the place in that order, the dropout
-counter, the learning rates of the next steps. So the step is the same piece of device work each time and can be
-captured once as a CUDA graph and replayed, many times between two looks of the host. Losses collect in a ring that the
-host reads; learning rates that change lie in another, which the host fills. With ``accumulate`` a batch goes through
-the first three in several parts.
+Everything a step needs is on the device: the text, the order of the epoch, the position in it, the dropout counter,
+the learning rates of the next steps. So every step is the same work and can be captured once as a CUDA graph, then
+replayed many times before the host synchronises. Losses collect in a ring buffer that the host reads; learning rates
+that change are in another, which the host fills. With ``accumulate`` a batch goes through the first three stages in
+micro-batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .recipe import Engine, Recipe
 from .schedule import Schedule
 from .world import World, autocast
 
-RING = 1024  # losses kept on the device: the most steps between two looks of the host
+RING = 1024  # losses on the device: the most steps before the host must read them
 WARM_UP = 3
 MANY = 8
 """Steps in a second graph, beside that of a single step: between two replays the GPU pauses for 13 µs."""
@@ -45,22 +45,22 @@ def dropout_base(seed: int) -> int:
     return (z ^ (z >> 31)) >> 2
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """Rows of a batch that go through the model together."""
 
     rows: range
     """Of the whole batch."""
     offsets: Tensor
     """The same, (b,), on the device."""
-    shares: Tensor
+    loss_gradient: Tensor
     """The derivative of the mean loss by the loss of each prediction, (b, T)."""
 
 
 class Stepper:
-    """The step of a run and all the device state it moves.
+    """The step of a run and all the device state it changes.
 
-    :meth:`run` starts steps and returns at once on a GPU; :meth:`read` waits for them and gives their losses
-    and gradient norms. From the first loss or norm that is not finite on, weights and moments stand still.
+    :meth:`run` starts steps and returns at once on a GPU; :meth:`read` waits for them and returns their losses
+    and gradient norms. From the first loss or norm that is not finite on, weights and moments do not change.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class Stepper:
         self.order = torch.zeros(self.n_windows, dtype=torch.int64, device=self.device)
         self.counters = torch.zeros(3, dtype=torch.int64, device=self.device)
         self.position, self.counter, self.step = self.counters.unbind()  # in epoch, for dropout, in run
-        self._steps_done = 0  # the last of them, as the host knows it
+        self._steps_done = 0  # ``step``, on the host
         self.schedule = Schedule.of(recipe, self.n_windows)
         self.rates = self.optimizer.lr.new_full((RING,), recipe.lr)
         self.ring = torch.zeros(RING, 2, device=self.device)
         self._slots = torch.arange(RING, device=self.device)[:, None]
         batches = {self.batch_at(0), self.batch_at(self.steps_per_epoch - 1)}
-        self.parts = {b: self._cut(b) for b in batches}
-        self._later_loss = torch.zeros_like(self.flat.spare[:1])  # of every part but the first
+        self.micro_batches = {b: self._split(b) for b in batches}
+        self._later_loss = torch.zeros_like(self.flat.spare[:1])  # of every micro-batch but the first
         self._loss: Callable[..., Tensor] = model.loss
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._many: torch.cuda.CUDAGraph | None = None
@@ -101,28 +101,29 @@ class Stepper:
         """Windows in batch ``position`` of an epoch, over all processes: all full but perhaps the last."""
         return min(self.recipe.batch_size, self.n_windows - position * self.recipe.batch_size)
 
-    def _cut(self, batch: int) -> list[Part]:
-        """This process's rows of a batch, in as many parts as the recipe says; fewer where there are fewer rows."""
-        mine, n, predictions = self.world.rows(batch), self.recipe.accumulate, self.recipe.predictions
-        offsets = torch.arange(mine.start, mine.stop, device=self.device)
-        ones = torch.ones(len(mine), predictions, dtype=self.flat.values.dtype, device=self.device)
-        shares = ones / (batch * predictions)
-        cuts = [slice(len(mine) * i // n, len(mine) * (i + 1) // n) for i in range(n)]
-        return [Part(mine[cut], offsets[cut], shares[cut]) for cut in cuts if mine[cut]]
+    def _split(self, batch: int) -> list[MicroBatch]:
+        """This process's rows of a batch as ``accumulate`` micro-batches; fewer where there are fewer rows."""
+        rows, n, predictions = self.world.rows(batch), self.recipe.accumulate, self.recipe.predictions
+        offsets = torch.arange(rows.start, rows.stop, device=self.device)
+        ones = torch.ones(len(rows), predictions, dtype=self.flat.values.dtype, device=self.device)
+        gradient = ones / (batch * predictions)
+        cuts = [slice(len(rows) * i // n, len(rows) * (i + 1) // n) for i in range(n)]
+        return [MicroBatch(rows[cut], offsets[cut], gradient[cut]) for cut in cuts if rows[cut]]
 
     def set_order(self, order: Tensor) -> None:
         self.order.copy_(order)
 
     def seek(self, position: int, step: int) -> None:
         """Go to batch ``position`` of the epoch, after ``step`` steps of the run."""
-        place = [position, dropout_base(self.recipe.seed) + step, step]
-        self.counters.copy_(torch.tensor(place, dtype=torch.int64))
+        counters = [position, dropout_base(self.recipe.seed) + step, step]
+        self.counters.copy_(torch.tensor(counters, dtype=torch.int64))
         self._steps_done = step
         self.optimizer.broken.zero_()
 
     # -- the step ------------------------------------------------------------------------------------------
 
-    def gather(self, part: Part) -> tuple[Tensor, Tensor]:
+    def gather(self, part: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Tokens and targets."""
         if self.optimizer.fused:
             from ..ops.fused.gather import gather
 
@@ -130,38 +131,39 @@ class Stepper:
             return gather(
                 self.counters, self.order, w.tokens, self.recipe.batch_size, part.rows, w.stride, w.length
             )
-        places = self.position * self.recipe.batch_size + part.offsets
-        text = self.windows.gather(self.order.index_select(0, places))
+        positions = self.position * self.recipe.batch_size + part.offsets
+        text = self.windows.gather(self.order.index_select(0, positions))
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
     def _gradients(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
-        """This process's part of the gradient, and of the loss, into ``flat.message``.
+        """This process's contribution to gradient and loss, into ``flat.message``.
 
-        The loss is the sum over this process's predictions divided by the number in the whole batch, so the
-        parts of all processes add up to the mean, whatever share each has.
+        The loss is the sum over this process's predictions divided by the number in the whole batch, so the sum
+        over processes is the mean, however the rows are divided.
         """
-        parts, count = self.parts[batch], batch * self.recipe.predictions
+        parts, count = self.micro_batches[batch], batch * self.recipe.predictions
         if not parts:
             self.flat.message.zero_()
         for i, part in enumerate(parts):
             loss = self.flat.spare if i == 0 else self._later_loss
             self.flat.release()
             tokens, targets = self.gather(part)
-            key = DropoutKey(self.counter, part.rows.start)
+            dropout_key = DropoutKey(self.counter, part.rows.start)
             with autocast(self.recipe.precision, self.device):
                 documents = self.windows.documents(tokens)
-                losses = loss_function(tokens, targets, dropout_key=key, documents=documents)
+                losses = loss_function(tokens, targets, dropout_key=dropout_key, documents=documents)
             if self.optimizer.fused:
                 self._backward_fused(losses, part, loss, count, add=i > 0)
             else:
-                torch.autograd.backward(losses, part.shares)
+                torch.autograd.backward(losses, part.loss_gradient)
                 self.flat.collect(add=i > 0)
                 loss[0].copy_(losses.detach().sum() / count)
             if i > 0:
                 self.flat.spare[0].add_(loss[0])
 
-    def _backward_fused(self, losses: Tensor, part: Part, loss: Tensor, count: int, add: bool) -> None:
-        """The same, with the loss added up beside the backward pass, which may write gradients to their place."""
+    def _backward_fused(self, losses: Tensor, part: MicroBatch, loss: Tensor, count: int, add: bool) -> None:
+        """The same with kernels: the loss is summed on a second stream beside the backward pass, which may write
+        gradients to their final place."""
         from ..ops.fused import ledger
         from ..ops.fused.adamw import mean
         from ..ops.fused.common import Aside
@@ -171,7 +173,7 @@ class Stepper:
             with torch.no_grad(), aside:
                 mean(losses.detach(), loss, count)
             book.defer(aside, [losses])
-            torch.autograd.backward(losses, part.shares)
+            torch.autograd.backward(losses, part.loss_gradient)
         self.flat.collect(book.written, add)
 
     @torch.no_grad()
@@ -191,15 +193,15 @@ class Stepper:
 
     def _eager(self, batch: int, loss_function: Callable[..., Tensor]) -> None:
         self._gradients(batch, loss_function)
-        self.world.add(self.flat.message)
+        self.world.all_reduce_sum(self.flat.message)
         self._update()
 
     # -- the engines ---------------------------------------------------------------------------------------
 
     def prepare(self) -> float:
-        """Compile, warm up and capture, leaving every number as it was; the seconds it took.
+        """Compile, warm up and capture; returns the seconds it took.
 
-        Called once, before the first step. Warm-up steps run on the real data and are then undone.
+        Called once, before the first step. Warm-up steps run on the real data; all they changed is then restored.
         """
         if self._ready:
             return 0.0
@@ -215,8 +217,8 @@ class Stepper:
         except Exception as error:
             if self.on_fallback is None or self.engine == "eager":
                 raise
-            what = f"{type(error).__name__}: {reason(error)}"
-            self.on_fallback(f"engine    {self.engine} does not work here ({what}); using eager")
+            why = f"{type(error).__name__}: {reason(error)}"
+            self.on_fallback(f"engine    {self.engine} does not work here ({why}); using eager")
             self.engine, self._loss = "eager", self.model.loss
             self._graphs, self._many = [], None
         finally:
@@ -228,11 +230,11 @@ class Stepper:
 
     def _warm_up(self) -> None:
         batch = self.batch_at(0)
-        here = self.counters.clone()
-        here[0] = 0  # the first batch: the next may be the last, with fewer windows than a full one
+        start = self.counters.clone()
+        start[0] = 0  # the first batch: the next may be the last, with fewer windows than a full one
 
         def once() -> None:
-            self.counters.copy_(here)
+            self.counters.copy_(start)
             self.optimizer.broken.zero_()
             self._eager(batch, self._loss)
 
@@ -247,11 +249,11 @@ class Stepper:
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
         if self.engine.endswith("graph") and batch == self.recipe.batch_size:
-            self.counters.copy_(here)
+            self.counters.copy_(start)
             self._capture(batch, stream)
 
     def _capture(self, batch: int, stream: torch.cuda.Stream) -> None:
-        """The step as one graph; with many GPUs as two, and the exchange of gradients between them."""
+        """The step as one graph; with many GPUs as two, and the all-reduce of gradients between them."""
         alone, pool = self.world.size == 1, None
         mode = "global" if alone else "thread_local"  # NCCL's watchdog may touch the device meanwhile
 
@@ -264,7 +266,7 @@ class Stepper:
             pool = graph.pool()
             return graph
 
-        if alone:  # there is nothing to exchange
+        if alone:
             step = partial(self._eager, batch, self._loss)
             self._graphs, self._many = [capture(step)], capture(step, MANY)
         else:
@@ -300,7 +302,7 @@ class Stepper:
             else:
                 self._graphs[0].replay()
                 if len(self._graphs) > 1:
-                    self.world.add(self.flat.message)
+                    self.world.all_reduce_sum(self.flat.message)
                     self._graphs[1].replay()
 
     def read(self, step: int, n: int) -> tuple[list[float], list[float]]:

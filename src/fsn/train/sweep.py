@@ -1,8 +1,8 @@
-"""Many runs from one file: which runs a sweep means, where each of them stands, and carrying them out.
+"""Sweeps: many runs from one YAML file, their states, and running them here or on a cluster.
 
 ``fsn sweep --help`` shows such a file. A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a
-grid ``model.k``), ``begin_with`` (a run folder) and any field of the recipe. Its name is given, or made of what the
-grid varies: ``fsn-1m-seed0``, of a path its last part.
+grid ``model.k``), ``begin_with`` (a run folder) and any field of the recipe. Its name is given, or made of the values
+that the grid varies: ``fsn-1m-seed0``, of a path its last part.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ..models import config_from_dict, config_to_dict, preset_with
 from ..models.family import PAPER_VOCABULARY
 from .loop import StopRequest
 from .recipe import Recipe, with_numbers
-from .resume import find_source
+from .resume import Start
 from .run import DURATION, differences, load_run, read_config
 
 OTHER = "other settings"
 COLUMNS = ("run", "state", "epochs", "step", "best bits")
 MOST_RUNS = 10_000
 LARGEST_FILE = 1 << 18  # bytes of a sweep file
-_READING = tuple(f.name for f in dataclasses.fields(data.Reading))
+_READING = tuple(f.name for f in dataclasses.fields(data.ReadOptions))
 _OWN = ("name", "preset", "corpus", "model", "begin_with", *_READING)
 
 
@@ -55,13 +55,13 @@ class Job:
     model: dict[str, Any] = field(default_factory=dict)
     begin_with: str | None = None
     extend: bool = False
-    """Whether a run that is there may be made longer."""
-    reading: data.Reading = field(default_factory=data.Reading)
+    """Whether an existing run may be extended."""
+    reading: data.ReadOptions = field(default_factory=data.ReadOptions)
 
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
         words = [self.preset, "--corpus", self.corpus, "--out", str(self.out)]
-        words += [*_options(self.recipe, Recipe()), *_options(self.reading, data.Reading())]
+        words += [*_options(self.recipe, Recipe()), *_options(self.reading, data.ReadOptions())]
         if self.begin_with is not None:
             words += ["--begin-with", self.begin_with]
         if self.model:
@@ -73,19 +73,18 @@ class Job:
 
     @property
     def output(self) -> Path:
-        """What the run prints."""
+        """The file with the run's output."""
         return self.out / "output.txt"
 
     def state(self) -> str:
-        """``finished``, ``other settings`` (a finished run, but another than this), ``begun`` (a checkpoint exists)
-        or ``new``."""
+        """``finished``, ``other settings`` (finished, but of another config), ``begun`` (it has a checkpoint) or
+        ``new``."""
         if (self.out / "DONE").exists():
-            return "finished" if self._is_that_of_the_folder() else OTHER
+            return "finished" if self._matches_folder() else OTHER
         return "begun" if (self.out / "last" / "CURRENT").exists() else "new"
 
-    def _is_that_of_the_folder(self) -> bool:
-        """Whether the folder's config describes this run, or one that went on longer. ``fsn train`` says what
-        differs."""
+    def _matches_folder(self) -> bool:
+        """Whether the folder's config is that of this run, or of a longer one. ``fsn train`` lists the differences."""
         try:
             there = read_config(self.out)
             model = preset_with(self.preset, config_from_dict(there["model"]).vocab_size, self.model)
@@ -96,20 +95,18 @@ class Job:
                 "corpus": self._corpus(there["corpus"]),
             }
             asked.pop("begin_with", None)
-            if self.begin_with is not None:
-                asked["begin_with"] = find_source(Path(self.begin_with), self.out).record
+            asked |= Start.of(self.begin_with, self.out).record
             different = differences(there, asked).keys()
             if different and self.recipe.schedule != "constant":
-                return False  # a run that went on longer had other learning rates
+                return False  # a longer run had other learning rates
             return different <= DURATION and _as_long(Recipe.from_dict(there["recipe"]), self.recipe)
         except UserError:
             return False
 
     def _corpus(self, there: Mapping[str, Any]) -> dict[str, Any]:
-        """The corpus part of this run's config, as far as it can differ from the one that is there.
+        """The corpus entry of this run's config, to compare with the one in the folder.
 
-        A text with a name of its own, or one that is gone, is taken to have stayed as it was; none is fetched to find
-        that out.
+        A named corpus, or a path that no longer exists, is assumed to be unchanged, so that nothing is downloaded.
         """
         named, sha256 = self.corpus in dict(data.available()), None
         if self.corpus == there["name"] and (named or not os.path.exists(os.path.expanduser(self.corpus))):
@@ -126,7 +123,7 @@ class Job:
 
 
 def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> list[Job]:
-    """The runs that a sweep file means; ``out`` replaces the file's own."""
+    """The runs of a sweep file; ``out`` replaces the file's own."""
     path = Path(file)
     try:
         plan = parse_yaml(read_file(path, largest=LARGEST_FILE), str(path))
@@ -148,7 +145,7 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
         check(times == 1, f"{path}: two runs are called {name!r}; give each its own name")
     check(bool(jobs), f"{path}: this sweep has no runs")
     for job in {f"{job.preset} {sorted(job.model.items())}": job for job in jobs}.values():
-        try:  # with any number of symbols: a wrong field is to be found before the first run, not after it
+        try:  # any number of symbols finds a wrong field before the first run starts
             preset_with(job.preset, PAPER_VOCABULARY, job.model)
         except UserError as error:
             raise UserError(f"{path}: run {job.name}: {error}") from None
@@ -161,7 +158,7 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     for grid in grids if isinstance(grids, list) else [grids]:
         axes = {k: v if isinstance(v, list) else [v] for k, v in _expect(grid, dict, f"{path}: grid").items()}
         few = math.prod(map(len, axes.values())) <= MOST_RUNS
-        check(few, f"{path}: this grid has more than {MOST_RUNS:,} runs; make several sweeps of it")
+        check(few, f"{path}: this grid has more than {MOST_RUNS:,} runs; split it into several sweeps")
         for values in itertools.product(*axes.values()):
             entry = dict(zip(axes, values, strict=True))
             varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
@@ -184,7 +181,7 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
     check(is_plain_name(name), f"{path}: {name!r} is not a good name for a run; use one without slashes")
     try:
         recipe = Recipe.from_dict(rest)
-        reading = data.Reading(**{name: entry[name] for name in _READING if name in entry})
+        reading = data.ReadOptions(**{name: entry[name] for name in _READING if name in entry})
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
     corpus = str(entry.get("corpus", "enwik8"))
@@ -216,12 +213,12 @@ def _expect(value: Any, kind: type, where: str) -> Any:
     return {str(k): v for k, v in value.items()} if kind is dict else value
 
 
-def _options(config: Any, standard: Any) -> list[str]:
-    """The fields in which a config is not the standard one, as options."""
+def _options(config: Any, default: Any) -> list[str]:
+    """The fields in which a config differs from the default, as options."""
     words: list[str] = []
     for name, value in vars(config).items():
         flag = f"--{name.replace('_', '-')}"
-        if value == getattr(standard, name):
+        if value == getattr(default, name):
             continue
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-"))
@@ -247,13 +244,13 @@ def _scalar(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("...").strip()
 
 
-# -- carrying it out ---------------------------------------------------------------------------------------
+# -- running -----------------------------------------------------------------------------------------------
 
 POLL_S = 0.2
 
 
 def last_line(file: Path) -> str:
-    """The last line a run printed: on failure, its reason."""
+    """The last line of a run's output: the reason, where it failed."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
@@ -268,17 +265,17 @@ def run_here(
     settings: Mapping[str, str] | None = None,
     look: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Run the unfinished ``jobs``, each in a process of its own, as many at a time as there are ``slots``.
+    """Run the unfinished ``jobs``, each in its own process, at most one per slot at a time.
 
-    A slot is the number of a GPU, which the process then sees alone, or None for the CPU; ``settings`` are environment
-    variables for all of them, and ``look`` is called now and then. A signal is passed on to the runs, which write a
-    checkpoint and end. Returns the states that the folders do not show.
+    A slot is the number of a GPU, the only one visible to the process, or None for the CPU. ``settings`` are
+    environment variables for all runs; ``look`` is called every POLL_S seconds. A signal is forwarded to the runs,
+    which write a checkpoint and end. Returns the states that the folders do not show.
     """
     waiting = [job for job in jobs if job.state() != "finished"]
     free = list(slots)
     running: list[tuple[Job, str | None, subprocess.Popen[bytes]]] = []
     notes: dict[str, str] = {}
-    passed_on = False
+    forwarded = False
     with StopRequest() as stop:
         while running or (waiting and not stop.number):
             while waiting and free and not stop.number:
@@ -288,16 +285,16 @@ def run_here(
                 env = {**os.environ, **(settings or {})}
                 if slot is not None:
                     env["CUDA_VISIBLE_DEVICES"] = slot
-                # A session of its own: Ctrl-C in the terminal reaches the sweep, which passes it on once.
+                # In a session of its own, so that Ctrl-C in the terminal reaches only the sweep, which forwards it.
                 try:
                     process = _start(job.command(), job.output, env=env, start_new_session=True)
                     running.append((job, slot, process))
-                except OSError as error:  # the others go on, and are looked after
+                except OSError as error:  # the other runs go on
                     free.append(slot)
                     notes[job.name] = "failed"
                     say(f"failed: {job.name}: it cannot be started ({reason(error)})")
-            if stop.number and not passed_on:
-                passed_on = True
+            if stop.number and not forwarded:
+                forwarded = True
                 for _, _, process in running:
                     process.send_signal(signal.SIGTERM)
             for entry in list(running):
@@ -326,10 +323,10 @@ def _start(words: list[str], output: Path, **options: Any) -> subprocess.Popen[b
 
 
 class SubmittedRun:
-    """What a submitit job does: run ``fsn train`` in a process of its own.
+    """A submitit job: run ``fsn train`` in its own process.
 
-    When the job's time is nearly up, or it is preempted, submitit calls :meth:`checkpoint`: the run is asked
-    to write a checkpoint and end, and the job is queued again, where ``fsn train`` goes on from it.
+    Before the job's time limit, or when it is preempted, submitit calls :meth:`checkpoint`: SIGTERM makes the run write
+    a checkpoint and end, and the job is queued again to resume from it.
     """
 
     def __init__(self, words: list[str], output: Path) -> None:
@@ -360,7 +357,7 @@ def submit(
     wait: bool,
     say: Callable[[str], None],
 ) -> dict[str, str]:
-    """Hand the unfinished ``jobs`` to submitit, one job each; ``cluster`` is ``slurm`` or ``local``."""
+    """Submit the unfinished ``jobs``; ``cluster`` is ``slurm`` or ``local``."""
     submitit = needs("submitit", "this executor needs submitit, which is not installed: pip install submitit")
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster)

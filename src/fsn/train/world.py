@@ -1,4 +1,4 @@
-"""Where a run takes place: its processes, its device, how it calculates there, and the record of all that."""
+"""The processes, device and precision of a run, and environment.json, which records them."""
 
 from __future__ import annotations
 
@@ -39,75 +39,75 @@ class World:
     device: torch.device = CPU
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
     def rows(self, batch: int) -> range:
         """This process's rows of a batch: a contiguous slice, uneven where the batch does not divide."""
         return range(batch * self.rank // self.size, batch * (self.rank + 1) // self.size)
 
-    def _together(self, work: Callable[[], Any]) -> None:
-        """Something that all processes do at once; nothing where there is one. One that has ended is named."""
+    def _collective(self, call: Callable[[], Any]) -> None:
+        """Run a collective operation, in which every process takes part; nothing where there is only one."""
         if self.size == 1:
             return
         try:
-            work()
+            call()
         except RuntimeError as error:
             raise UserError(
-                "another process of this run has ended or cannot be reached; look at what it said, and run the same "
-                f"command again: it goes on from its last checkpoint ({reason(error, 100)})"
+                "another process of this run has ended or cannot be reached; look at what it printed, and run the "
+                f"same command again: it goes on from its last checkpoint ({reason(error, 100)})"
             ) from None
 
-    def add(self, tensor: Tensor) -> Tensor:
-        """Add up a tensor over the processes, in place."""
-        self._together(lambda: dist.all_reduce(tensor))
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
+        """The sum over the processes, in place."""
+        self._collective(lambda: dist.all_reduce(tensor))
         return tensor
 
-    def largest(self, values: list[float]) -> list[float]:
-        """The largest of each number over the processes, so that all of them decide alike."""
+    def all_reduce_max(self, values: list[float]) -> list[float]:
+        """The maximum of each number over the processes, so that all of them decide alike."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        self._together(lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX))
+        self._collective(lambda: dist.all_reduce(tensor, op=dist.ReduceOp.MAX))
         return tensor.tolist()
 
-    def share(self, tensor: Tensor) -> None:
-        """Give every process the first one's tensor, in place."""
-        self._together(lambda: dist.broadcast(tensor, src=0))
+    def broadcast(self, tensor: Tensor) -> None:
+        """Copy the main process's tensor to all others, in place."""
+        self._collective(lambda: dist.broadcast(tensor, src=0))
 
-    def wait(self) -> None:
-        """Go on when all processes have come here."""
-        self._together(dist.barrier)
+    def barrier(self) -> None:
+        """Wait until all processes have come here."""
+        self._collective(dist.barrier)
 
     def gather(self, value: T) -> list[T]:
         """Every process's value, in order of rank."""
         values: list[Any] = [value] * self.size
-        self._together(lambda: dist.all_gather_object(values, value))
+        self._collective(lambda: dist.all_gather_object(values, value))
         return values
 
-    def first_does(self, action: Callable[[], T]) -> T:
-        """Run ``action`` in the first process only; all get its result, or its error as a :class:`UserError`."""
+    def on_main_process(self, action: Callable[[], T]) -> T:
+        """Run ``action`` in the main process only; all get its result, or its error as a :class:`UserError`."""
         if self.size == 1:
             return action()
-        answer: list[Any] = [None, None]  # what went wrong, or the result
+        message: list[Any] = [None, None]  # the error, or the result
         failure: BaseException | None = None
-        if self.first:
+        if self.is_main:
             try:
-                answer[1] = action()
+                message[1] = action()
             except BaseException as error:
                 failure = error
                 known = isinstance(error, UserError)
-                answer = [str(error) if known else f"the first process failed: {error!r}", None]
-        self._together(lambda: dist.broadcast_object_list(answer, src=0))
+                message = [str(error) if known else f"the main process failed: {error!r}", None]
+        self._collective(lambda: dist.broadcast_object_list(message, src=0))
         if failure is not None:
             raise failure
-        if answer[0] is not None:
-            raise UserError(answer[0])
-        return answer[1]
+        if message[0] is not None:
+            raise UserError(message[0])
+        return message[1]
 
 
-def _from_environment(name: str, standard: int) -> int:
-    value = os.environ.get(name, str(standard))
+def _from_environment(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
     check(
         value.isdecimal() and int(value) < 2**20,
         f"the environment variable {name} is {short(value)}; it takes a whole number, or unset it",
@@ -117,7 +117,7 @@ def _from_environment(name: str, standard: int) -> int:
 
 @contextlib.contextmanager
 def open_world(device: str = "auto") -> Iterator[World]:
-    """The world that ``torchrun`` describes in the environment, or a single process."""
+    """The processes that ``torchrun`` describes in the environment, or a single one."""
     size, rank = _from_environment("WORLD_SIZE", 1), _from_environment("RANK", 0)
     local = _from_environment("LOCAL_RANK", 0)
     check(
@@ -127,10 +127,10 @@ def open_world(device: str = "auto") -> Iterator[World]:
     if size == 1:
         yield World(device=chosen)
         return
-    mine = not dist.is_initialized()
-    if mine:
-        # Counting parameters and torch.compile import this. Imported while a process group exists, it keeps a
-        # reference to it, and the group's threads then live on and may crash the process at its end.
+    owned = not dist.is_initialized()
+    if owned:
+        # Counting parameters and torch.compile import this. Imported while a process group exists, it holds a
+        # reference to the group, whose threads then never end and may crash the process when it exits.
         import torch._dynamo
 
         backend = "nccl" if chosen.type == "cuda" else "gloo"
@@ -145,7 +145,7 @@ def open_world(device: str = "auto") -> Iterator[World]:
     try:
         yield World(rank, size, chosen)
     finally:
-        if mine:
+        if owned:
             dist.destroy_process_group()
 
 
@@ -174,8 +174,8 @@ def choose_device(asked: str, local_rank: int | None = None) -> torch.device:
 
 def choose_precision(asked: Precision, device: torch.device) -> Precision:
     if asked == "auto":
-        good = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return "bf16" if good else "fp32"
+        supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if supported else "fp32"
     on_gpu = device.type == "cuda"
     check(asked != "tf32" or on_gpu, "precision tf32 needs a CUDA GPU; use --precision fp32 on a CPU")
     return asked
@@ -199,7 +199,7 @@ def choose_engine(
 
 @contextlib.contextmanager
 def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """Set PyTorch's switches for the precision and determinism of a run, and set them back afterwards.
+    """Set PyTorch's flags for the precision and determinism of a run, and restore them afterwards.
 
     fp32: float32 products. tf32: float32 storage, products rounded to TensorFloat-32. bf16: autocast (see
     :func:`autocast`), and TensorFloat-32 for the products autocast leaves in float32.
@@ -218,7 +218,7 @@ def numerics(recipe: Recipe, device: torch.device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def products(precision: Precision) -> Iterator[None]:
-    """Products of float32 tensors: in float32 for fp32, in TensorFloat-32 otherwise."""
+    """Matrix products of float32 tensors: in float32 for fp32, in TensorFloat-32 otherwise."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     try:
@@ -268,12 +268,11 @@ def environment(world: World) -> dict[str, Any]:
 def commit() -> dict[str, Any]:
     """The commit of the source tree fsn is imported from, and whether tracked files differ from it.
 
-    Where the tree is a copy without its history, or with an older one, whoever made the copy says in ``FSN_COMMIT``
-    which commit it is.
+    For a copy of the tree without its git history, or with an older one, set ``FSN_COMMIT``.
     """
-    told = os.environ.get("FSN_COMMIT")
-    if told:
-        return {"commit": told, "modified": None}
+    given = os.environ.get("FSN_COMMIT")
+    if given:
+        return {"commit": given, "modified": None}
     root = Path(__file__).resolve().parents[3]
 
     def git(*words: str) -> str:
@@ -297,7 +296,7 @@ def _cpu_name() -> str:
 
 
 def peak_memory_gb(device: torch.device) -> float:
-    """The most memory held so far: on the GPU, or by this process on a CPU; in units of 10⁹ bytes."""
+    """Peak memory so far, in units of 10⁹ bytes: allocated on the GPU, or resident for this process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     try:

@@ -1,4 +1,4 @@
-"""Which commit a run says it was made from."""
+"""environment.json: which commit a run says it was made from."""
 
 from __future__ import annotations
 
