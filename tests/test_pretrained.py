@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 import fsn
 from fsn.cli import main
 from fsn.errors import UserError
-from fsn.pretrained import SHIPPED, ship, shipped
+from fsn.pretrained import SHIPPED, shipped
 from fsn.train import find_run, load_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,9 +138,9 @@ def test_commands_take_the_names_too(
         load_run(find_run("fsn-2m"))
 
 
-def test_shipping_makes_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsn.pretrained.SHIPPED", tmp_path)
-    made = ship(ROOT / "results" / "fsn-1m-seed0", "again")
+def test_shipping_makes_what_is_shipped(tmp_path: Path) -> None:
+    made, ship = tmp_path / "again", runpy.run_path(str(ROOT / "docs" / "site" / "ship.py"))["ship"]
+    ship(ROOT / "results" / "fsn-1m-seed0", made)
     ours = SHIPPED / "fsn-1m"
     assert {f.name for f in made.iterdir()} == {f.name for f in ours.iterdir()}
     one, two = load_run(made), load_run(ours)

@@ -1,33 +1,28 @@
-"""Trained models by name or place: ``fsn.load``.
+"""Trained models by name or path: ``fsn.load``.
 
 ``weights/`` beside this file holds two finished runs, which every installation carries. They are run folders like any
-other, with weights in float16 and without the lines of single steps; ``python -m fsn.pretrained RUN NAME`` made them.
+other, with weights in float16 and without the lines of single steps; ``docs/site/ship.py`` made them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import sys
 from pathlib import Path
 
 import torch
 
-from .checks import check
 from .data import Alphabet, Encoding, load_tokenizer
 from .data.encoding import TOKENIZER_FILE
 from .errors import UserError, needs, reason
-from .io import parse_json, read_file, user_path, write_bytes_atomic, write_text_atomic
+from .io import parse_json, read_file, user_path
 from .models import LanguageModel, config_from_dict
-from .train import find_run, hashes, load_run
-from .train.checkpoint import first_not_finite, pack, unpack
+from .train import find_run, load_run
+from .train.checkpoint import unpack
 from .train.run import SHIPPED, with_weights
 from .train.world import choose_device
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-LINES_KEPT = ("epoch", "valid", "warning")
 
 
 def shipped() -> list[str]:
@@ -36,7 +31,7 @@ def shipped() -> list[str]:
 
 
 def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> LanguageModel:
-    """A trained model in evaluation mode, which knows its tokenizer: ``load("fsn-1m").generate("The Roman ", 200)``.
+    """A trained model in evaluation mode, with its tokenizer: ``load("fsn-1m").generate("The Roman ", 200)``.
 
     ``name`` is a run folder, a folder that ``fsn export`` wrote, a model that comes with the package (``fsn-1m``,
     ``transformer-1m``), or ``user/model`` on Hugging Face, whose weights are downloaded; no code is run from there.
@@ -78,46 +73,24 @@ def load_exported(folder: Path, device: str | torch.device = "cpu") -> LanguageM
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{folder} cannot be read ({error}); write it again with `fsn export`") from None
     weights = {key.removeprefix("model."): value for key, value in weights.items()}
-    whose = f"the weights in {folder}"
-    model = with_weights(config_from_dict(architecture), weights, whose, file="config.json")
+    what = f"the weights in {folder}"
+    model = with_weights(config_from_dict(architecture), weights, what, file="config.json")
     model.tokenizer, model.window = tokenizer, window
     return model.to(device)
 
 
 def fetch_from_hub(name: str) -> Path:
-    """The folder to which Hugging Face's own library has downloaded ``user/model``."""
-    library = needs(
+    """The folder to which huggingface_hub has downloaded ``user/model``."""
+    huggingface_hub = needs(
         "huggingface_hub",
-        f"there is no folder {name} here, and downloading a model of that name needs Hugging Face's library: "
+        f"there is no folder {name} here, and downloading a model of that name needs huggingface_hub: "
         "pip install 'fsn[hub]'",
     )
     wanted = ["config.json", "model.safetensors", TOKENIZER_FILE]
     try:
-        return Path(library.snapshot_download(name, allow_patterns=wanted))
-    except Exception as error:  # the network, the name, rights: the library has many ways to say no
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+    except Exception as error:  # huggingface_hub raises many types: network, unknown name, no access
         raise UserError(
-            f"there is no folder {name} here, and Hugging Face gives no model of that name ({reason(error)}); "
+            f"there is no folder {name} here, and Hugging Face has no model of that name ({reason(error)}); "
             f"{' and '.join(shipped())} come with fsn"
         ) from None
-
-
-def ship(folder: Path, name: str) -> Path:
-    """Write a finished run to ``weights/NAME``: its best weights in float16, its epochs, its config as it is."""
-    run = load_run(folder)
-    target = SHIPPED / name
-    target.mkdir(parents=True, exist_ok=True)
-    _, about = unpack(hashes.read(run.folder, "best.safetensors"), "best.safetensors")
-    short = {key: value.half() for key, value in run.load_model().state_dict().items()}
-    bad = first_not_finite(short.items())
-    check(bad is None, f"{bad} of {run.folder} does not fit into float16; choose another run")
-    write_bytes_atomic(target / "best.safetensors", pack(short, about))
-    lines = [json.dumps(line) for line in run.metrics if line.get("kind") in LINES_KEPT]
-    write_text_atomic(target / "metrics.jsonl", "\n".join(lines) + "\n")
-    for file_name in ("config.yaml", "environment.json", "DONE"):
-        shutil.copyfile(run.folder / file_name, target / file_name)
-    hashes.sign(target)
-    return target
-
-
-if __name__ == "__main__":
-    print(ship(Path(sys.argv[1]), sys.argv[2]))
