@@ -27,7 +27,8 @@ def digest(split: Split) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
-# Hashes of what the sources' own code gives for these seeds, at the commits that tasks.py names.
+# Hashes of what the sources' own code gives for these seeds, at the commits that tasks.py names:
+# docs/lab/2026-11-19-cpu/41-generators.log.
 FROM_THE_SOURCES = {
     "mqar, empty": (lambda: Split(*mqar_rows(50, 512, 64, 4, "empty", 5)), "8c33ff8a0ee23302"),
     "mqar, random": (lambda: Split(*mqar_rows(50, 512, 64, 4, "random", 5)), "86fb2deb5d5f268d"),
