@@ -8,8 +8,8 @@
     )
 
 ``kwargs`` are the arguments of :class:`fsn.FrustratedAttention`. Tried with zoology at commit dbcb60d
-(``docs/lab/2026-11-19-cpu/42-zoology.log``); the commit after it returns embeddings in place of logits. Zoology draws all
-linear maps from N(0, 0.02²), ours too; gates, kernel, temperature and bound start as always.
+(``docs/lab/2026-11-19-cpu/42-zoology.log``); the commit after it returns embeddings in place of logits. Zoology draws
+all linear maps from N(0, 0.02²), ours too; gates, kernel, temperature and bound start as always.
 """
 
 from __future__ import annotations

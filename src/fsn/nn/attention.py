@@ -33,9 +33,9 @@ class FrustratedAttention(Rotary):
 
     ``dropout`` acts on attention weights; what follows it are fields of :class:`fsn.ops.CouplingLaw` with the paper's
     values, whether updates are bounded, and where the bound's scale begins. On a GPU whole sequences run through
-    kernels, in float32 or in bfloat16 autocast, with memory linear in T. Padding, packed documents, dropout, a cache, a
-    layer in another type (its phases stay in float32 at least) and other devices take the reference path, whose memory
-    grows with T².
+    kernels, in float32 or in bfloat16 autocast, with memory linear in T from 2,048 on. Padding, packed documents,
+    dropout, a cache, a layer in another type (its phases stay in float32 at least) and other devices take the reference
+    path, whose memory grows with T².
     """
 
     def __init__(
