@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fsn import load
 from fsn.data import Windows
 from fsn.errors import UserError
 from fsn.models import FAMILIES, LanguageModel, build
@@ -59,3 +60,27 @@ def test_the_numbers_belong_to_the_tokens() -> None:
     with pytest.raises(UserError, match="documents has shape"):
         tokens = torch.zeros(1, 4, dtype=torch.int64)
         a_model("fsn").loss(tokens, tokens, documents=torch.zeros(1, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "close"),
+    [
+        ("fsn-1m", torch.float32, 1e-3),
+        ("transformer-1m", torch.float32, 1e-3),
+        ("fsn-1m", torch.float64, 1e-11),
+        ("transformer-1m", torch.float64, 1e-11),
+    ],
+)
+def test_packed_equals_separate_with_trained_weights(name: str, dtype: torch.dtype, close: float) -> None:
+    """Scores of a trained model are large, and so is what rounding moves: up to 2e-4 nats for an FSN in float32."""
+    model = load(name).to(dtype)
+    text = (
+        "The Roman Empire was founded long ago. " * 4 + "A symbol of the [[Roman Empire]] is the eagle. " * 2
+    )
+    tokens = model.encode(text)
+    documents = (torch.arange(tokens.shape[1] - 1) >= 156)[None].long()
+    with torch.no_grad():
+        packed = model.loss(tokens[:, :-1], tokens[:, 1:], documents=documents)
+        pairs = zip(tokens[:, :-1].split(156, dim=1), tokens[:, 1:].split(156, dim=1), strict=True)
+        alone = [model.loss(x, y) for x, y in pairs]
+    assert (packed - torch.cat(alone, dim=1)).abs().max() <= close
