@@ -23,7 +23,7 @@ COMMANDS = {
     "demo": ("demo.command", "demo", "three small models in three minutes, and a page about them"),
     "models": ("cli", "models", "the model family, with parameter counts"),
     "corpora": ("cli", "corpora", "the texts that can be trained on by name"),
-    "train": ("train.commands", "train", "train a model, or go on with a run"),
+    "train": ("train.commands", "train", "train a model, or resume a run"),
     "eval": ("train.commands", "evaluate", "validation or test loss of a run"),
     "generate": ("train.commands", "generate", "let a trained model continue a text"),
     "inspect": ("report.inspection", "inspect", "look inside a run: coupling, copies, fields, states"),

@@ -200,7 +200,7 @@ def download(address: str, path: Path, sha256: str, description: str, size: int)
     """
     import pooch
 
-    pooch.get_logger().setLevel("ERROR")  # the progress is ours, and a server's words are not repeated
+    pooch.get_logger().setLevel("ERROR")  # progress is shown here, and a server's text is not repeated
     over = threading.Event()
     ended: list[BaseException | None] = []
 

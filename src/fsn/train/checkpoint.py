@@ -1,4 +1,4 @@
-"""Checkpoints from which a run goes on as if nothing had happened.
+"""Checkpoints, from which a run resumes bit for bit.
 
     last/
       CURRENT                 the name of the newest checkpoint, for people

@@ -66,7 +66,7 @@ def train(
         out: The run folder: config, curves, weights, checkpoints.
         corpus: Which text: a name from `fsn corpora`, or the path of a file or folder.
         model: Fields of the model's config to replace, e.g. k=96 layers=2 dropout=0.1.
-        begin_with: A run whose best weights to begin with, to fine-tune them or to go on under another recipe. The
+        begin_with: A run whose best weights to begin with, to fine-tune them or to train on with another recipe. The
             text is read in its symbols.
         resume: Resume the run in the folder if there is one (auto), always (must), or never.
         extend: Let a run go on with more epochs or steps than it was started with, or end in another schedule: a

@@ -124,7 +124,7 @@ class Start:
             folder.write_config(config)
             folder.open_metrics()
             return dataclasses.replace(self, config=config, tensors=tensors)
-        check(resume != "never", f"{path} already holds a run; choose another --out, or --resume auto to go on")
+        check(resume != "never", f"{path} already holds a run; choose another --out, or use --resume auto")
         before = read_config(path)
         different = differences(before, asked)
         recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]

@@ -95,7 +95,7 @@ class Stepper:
         self._many: torch.cuda.CUDAGraph | None = None
         self._ready = False
 
-    # -- where the run stands ------------------------------------------------------------------------------
+    # -- position in the run -------------------------------------------------------------------------------
 
     def batch_at(self, position: int) -> int:
         """Windows in batch ``position`` of an epoch, over all processes: all full but perhaps the last."""
