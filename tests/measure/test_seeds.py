@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from fsn import UserError
 from fsn.cli import main
 from fsn.measure.seeds import CLOSE, Paired, compare, paired
 from fsn.paper.needs import Need
@@ -38,6 +40,13 @@ def test_the_interval_is_students(tmp_path: Path) -> None:
     assert pair.mean - pair.half == pytest.approx(expected.low)
     assert pair.mean + pair.half == pytest.approx(expected.high)
     assert pair.apart == (expected.high < 0)
+
+
+def test_without_scipy_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    assert math.isnan(Paired({0: 0.1}).half)
+    with pytest.raises(UserError, match="needs the package scipy"):
+        assert Paired({0: 0.1, 1: 0.2}).half
 
 
 @pytest.mark.parametrize(
@@ -82,6 +91,19 @@ def test_an_epoch_that_a_run_has_not_is_left_out(tmp_path: Path) -> None:
     assert found["fsn-1m"]["bits"] == 1.6 and found["fsn-1m"]["left_out"] == "1"
     assert found["fsn-1m"]["pairs"] == 1 and found["transformer-1m"]["left_out"] is None
     assert rows([*theirs, *ours], reference, epoch=3)["transformer-1m"]["left_out"] == "1"
+
+
+def test_rounded_curves_are_marked_and_the_better_of_two_counts(tmp_path: Path) -> None:
+    (reference,) = seeds(tmp_path, TRANSFORMER, {0: [1.8, 1.7]})
+    (old,) = seeds(tmp_path, FSN, {0: [1.7, 1.66]}, valid_precision="bf16", name="a-old")
+    found = compare([load_run(old)], load_run(reference))
+    assert "†: validated in bfloat16, which adds 0.002 to 0.005 bits" in found.sentence
+    assert found.tables["comparison"].column("model") == ["fsn-1m (†)", "transformer-1m"]
+    (new,) = seeds(tmp_path, FSN, {0: [1.7, 1.65]}, name="new")
+    for folders in ([old, new], [new, old]):
+        assert rows(folders, reference)["fsn-1m"]["bits"] == 1.65
+    (old_reference,) = seeds(tmp_path, TRANSFORMER, {0: [1.8, 1.7]}, valid_precision="bf16", name="c")
+    assert "transformer-1m" in rows([new], old_reference), "a transformer has no coherences to round"
 
 
 def test_of_two_runs_of_one_seed_the_further_counts(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import needs
 from ..models import Config, config_to_dict, preset_with, presets
 from ..train.recipe import Recipe
 from ..train.run import BOOKKEEPING, DURATION, LABELS, Run, differing_entries
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 
 CLOSE = 0.015
 """Bits: single runs closer than this differ in nothing. Rounding alone has moved a repeated run by 0.012."""
+ADDED = (0.002, 0.005)
+"""Bits that validation in bfloat16 added to the loss of oscillator models."""
+ROUNDED = (
+    f"†: validated in bfloat16, which adds {ADDED[0]} to {ADDED[1]} bits to an oscillator model's loss; all else in "
+    "float32."
+)
 FREE = LABELS | BOOKKEEPING | {"recipe.seed", "recipe.engine"}
 """Entries of a config in which the seeds of one model may differ."""
 
@@ -48,17 +55,16 @@ class Paired:
     @property
     def half(self) -> float:
         """Student's t · s / √n."""
-        from scipy.stats import t
-
         n = len(self.differences)
         if n < 2:
             return math.nan
+        t = needs("scipy.stats", "an interval over seeds needs the package scipy: pip install 'fsn[plot]'").t
         spread = np.std(list(self.differences.values()), ddof=1)
         return float(t.ppf(0.5 + LEVEL / 2, n - 1) * spread / math.sqrt(n))
 
     @property
     def apart(self) -> bool:
-        """Whether the mean is further from zero than half its interval; on one seed, than runs repeat themselves."""
+        """Whether the interval excludes zero; on one seed, whether the difference is more than ``CLOSE``."""
         return abs(self.mean) > (CLOSE if len(self.differences) < 2 else self.half)
 
 
@@ -95,6 +101,11 @@ def _usual(preset: str | None, config: Config) -> tuple[str, dict[str, Any]]:
     return " ".join([str(plain["kind"]), *words]), plain
 
 
+def rounded(run: Run) -> bool:
+    """Whether a run's loss curve is too high, because it was validated with rounded coherences: see ``ROUNDED``."""
+    return validated_in(run) == "bf16" and run.config["model"].get("kind") != "transformer"
+
+
 def loss_of(run: Run, epoch: int | None = None) -> float:
     """The loss at an epoch, or that of its best weights; ``nan`` where there is none, or it was not finite."""
     if epoch is None:
@@ -114,10 +125,12 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
     check_comparable([reference, *runs])
     usual = Recipe(precision=statistics.mode(run.recipe.precision for run in [reference, *runs]))
     models: dict[tuple[str, ...], dict[int, Run]] = {}
-    for run in sorted([reference, *runs], key=lambda run: run.step):
-        models.setdefault(parts_of(run, usual), {})[run.recipe.seed] = run  # of two the one that went further
+    # of two runs of one seed the one that went further; of equals that validated in float32
+    for run in sorted([reference, *runs], key=lambda run: (run.step, not rounded(run))):
+        models.setdefault(parts_of(run, usual), {})[run.recipe.seed] = run
     shared = set.intersection(*(set(parts[1:]) for parts in models)) if len(models) > 1 else set()
-    names = {parts: ", ".join(part for part in parts if part not in shared) for parts in models}
+    marks = {parts: " (†)" if any(map(rounded, seeds.values())) else "" for parts, seeds in models.items()}
+    names = {parts: ", ".join(p for p in parts if p not in shared) + marks[parts] for parts in models}
     base = names[parts_of(reference, usual)]
     by_name = {names[parts]: seeds for parts, seeds in models.items()}
     bits = {
@@ -130,11 +143,8 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
     rows.sort(key=lambda row: (math.isnan(row["bits"]), row["bits"]))
     when = "each run at its best epoch" if epoch is None else f"epoch {epoch}"
     told = f"Differences from {base}, {when}{', all with ' if shared else ''}{', '.join(sorted(shared))}."
-    precisions = sorted({validated_in(run) for run in [reference, *runs]})
-    if len(precisions) > 1:
-        told += (
-            f" Validated in {' and '.join(precisions)}: bf16 adds 0.003 to 0.005 bits to an oscillator model."
-        )
+    if any(marks.values()):
+        told += f" {ROUNDED}"
     if any(len(pair.differences) == 1 for pair in against.values()):
         told += f" Single runs less than {CLOSE} bits apart are not told apart."
     curves = {
@@ -161,7 +171,7 @@ COLUMNS: dict[str, str | tuple[str, str]] = {
     "difference": ("Its loss minus that of the reference with the same seed, mean of the pairs.", "+.4f"),
     "half": (f"Half the width of the {LEVEL:.0%} interval of that mean (Student's t).", ".4f"),
     "pairs": "Seeds that both have.",
-    "apart": f"Whether that is more than half the interval; on one seed, more than {CLOSE}.",
+    "apart": f"Whether the interval excludes zero; on one seed, whether the two are more than {CLOSE} apart.",
     "left_out": "Seeds without a finite loss there.",
 }
 
