@@ -73,6 +73,7 @@ def write_run(
             "train_loss_bits": loss,
             "valid_bits": loss,
             "valid_bits_second_half": None if loss is None else loss - 0.08,
+            "valid_precision": "fp32",
             "tokens_per_s": 1e6,
             "eval_tokens_per_s": 3e6,
             "train_s": 0.9 * epoch_s,

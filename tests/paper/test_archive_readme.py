@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import re
 import runpy
@@ -19,8 +18,8 @@ from fsn.measure.losses import FILE, stored_losses
 from fsn.paper import needs
 from fsn.paper.archive import add_measurements, archive_run
 from fsn.paper.bench import MEASURED, Bench
-from fsn.paper.rows import SHOWN, table_of
 from fsn.paper.sections import item_named
+from fsn.paper.writing import make_report, write_report
 from fsn.train import load_run, train
 from fsn.train.evaluate import read_evaluations
 from fsn.train.sweep import read_sweep
@@ -284,11 +283,14 @@ def evaluated(results: Path, run: Path, bits: float, split: str = "valid", lengt
 
 
 def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -> None:
-    fsn = [write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30), seed=seed) for seed in (0, 1)]
-    short = write_run(tmp_path, needs.TRANSFORMER, falling(1.69, 0.1, 11))
+    fsn = [
+        write_run(tmp_path, needs.FSN, falling(1.6, 0.3, 30), seed=seed, valid_precision="bf16")
+        for seed in (0, 1)
+    ]
+    short = write_run(tmp_path, needs.TRANSFORMER, falling(1.69, 0.1, 11), valid_precision="bf16")
     shorter = write_run(tmp_path, needs.NO_PHASES, [1.8, 1.75, 1.7])
-    write_run(tmp_path, needs.KURAMOTO, falling(1.7, 0.1, 30))
-    write_run(tmp_path, needs.KV_SHIFT, falling(1.65, 0.1, 30), valid_precision="fp32")
+    write_run(tmp_path, needs.KURAMOTO, falling(1.7, 0.1, 30), valid_precision="bf16")
+    write_run(tmp_path, needs.KV_SHIFT, falling(1.65, 0.1, 30))
     for run, bits in zip(fsn, (1.59, 1.61), strict=True):
         evaluated(tmp_path, run, bits)
         evaluated(tmp_path, run, bits + 1, length=1024)
@@ -306,8 +308,8 @@ def test_block_shows_evaluated_runs_and_only_comparable_values(tmp_path: Path) -
 
 
 def test_a_run_archived_at_thirty_and_at_fifty_epochs_has_two_rows(tmp_path: Path) -> None:
-    write_run(tmp_path, needs.TRANSFORMER, falling(1.7, 0.1, 30), valid_precision="fp32")
-    write_run(tmp_path, needs.TRANSFORMER, falling(1.7, 0.1, 50), valid_precision="fp32", name="longer")
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.7, 0.1, 30))
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.7, 0.1, 50), name="longer")
     rows = [row.split(" | ")[:3] for row in results_block(tmp_path).splitlines()[2:4]]
     assert rows == [["| transformer-1m", "50", "1"], ["| transformer-1m", "30", "1"]]
 
@@ -324,20 +326,56 @@ def test_the_readme_is_up_to_date() -> None:
     assert fill(text, results_block(ROOT / "results")) == text, "run: python docs/site/readme_table.py"
 
 
-def test_the_reproduction_page_is_up_to_date() -> None:
-    """As far as metrics alone go: what needs a text or weights is not made again here."""
-    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
-    bench = bench_of(ROOT / "results")
-    for name in ("so-far", "main", "wall-clock", "wall-clock-figure", "crossing", "efficiency"):
-        item = item_named(name)
-        known = [row for row in item.compute(bench).rows if row.ours is not None]
-        for _, rows in itertools.groupby(known, key=lambda row: row.group):
-            again = "run: fsn reproduce --all --where results"
-            assert table_of(SHOWN, [row.cells for row in rows]).to_markdown() in page, (
-                f"{item.title}: {again}"
-            )
-    shown = set(re.findall(r"\]\((reproduction/[^)]+)\)", page))
-    assert shown and all((ROOT / "docs" / path).is_file() for path in shown)
+def page_files(docs: Path) -> dict[str, bytes]:
+    """The page and every file it shows or stands beside, but for what is not committed."""
+    files = [docs / "reproduction.md", *(docs / "reproduction").iterdir()]
+    return {path.name: path.read_bytes() for path in files if path.suffix in (".md", ".csv", ".svg")}
+
+
+def differing(committed: dict[str, bytes], made: dict[str, bytes]) -> list[str]:
+    """Files that are not the same to the byte; figures of another Matplotlib are compared in their words."""
+
+    def seen(name: str, data: bytes) -> object:
+        if name.endswith(".svg") and DRAWN_BY.findall(committed[name]) != DRAWN_BY.findall(made[name]):
+            return re.findall(rb"<title>[^<]*</title>|<!--.*?-->", data, re.DOTALL)[1:]
+        return data
+
+    both = committed.keys() & made.keys()
+    return sorted(
+        (committed.keys() ^ made.keys()) | {n for n in both if seen(n, committed[n]) != seen(n, made[n])}
+    )
+
+
+DRAWN_BY = re.compile(rb"Matplotlib v[\d.]+")
+
+
+@pytest.mark.slow
+def test_the_committed_page_is_what_the_results_give(tmp_path: Path) -> None:
+    """Page, tables and figures, from ``results/`` alone, and a byte of any of them that is otherwise is seen."""
+    bench = bench_of(ROOT / "results", cache=tmp_path / "cache")
+    write_report(make_report(bench), tmp_path)
+    committed, made = page_files(ROOT / "docs"), page_files(tmp_path)
+    assert not differing(committed, made), "run: fsn reproduce --all --where results"
+    shown = set(re.findall(r"\]\(reproduction/([^)]+)\)", committed["reproduction.md"].decode()))
+    assert shown and shown <= set(committed)
+    for name in (
+        "reproduction.md",
+        "claims.csv",
+        "copy-depth.csv",
+        "recipes.csv",
+        "dropout-data.csv",
+        "looks.svg",
+    ):
+        data = committed[name]
+        at = next(i for i in range(len(data) * 2 // 3, len(data)) if 48 < data[i] < 57)
+        false = committed | {name: data[:at] + bytes([data[at] + 1]) + data[at + 1 :]}
+        assert differing(false, made) == [name]
+    old = {name: data.replace(b"Matplotlib v", b"Matplotlib v0.") for name, data in committed.items()}
+    assert not differing(old, made), "drawn by another version, its words are the same"
+    assert differing({**old, "looks.svg": old["looks.svg"].replace(b"<!-- ", b"<!-- x", 1)}, made) == [
+        "looks.svg"
+    ]
+    assert differing(committed | {"stale.csv": b""}, made) == ["stale.csv"]
 
 
 def test_the_list_of_items(
@@ -381,6 +419,8 @@ def test_commands(
         "fsn-lean-1m-enwik8-seed0",
         "transformer-1m-enwik8-seed0",
     ]
+    main(["reproduce", "early-transfer", "--where", "results", "--sweep", "missing.yaml"])
+    assert {job.out.parent for job in read_sweep("missing.yaml")} == {Path("runs")}, "not into the archive"
     capsys.readouterr()
     (tmp_path / "file").touch()
     for words, sentence in (
@@ -393,7 +433,7 @@ def test_commands(
             main(words)
         error = capsys.readouterr().err
         assert ended.value.code == 2 and sentence in error and error.count("\n") == 1, error
-    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), name="a")
+    run = write_run(tmp_path / "runs", needs.FSN, [1.8, 1.75], name="a", valid_precision="bf16")
     main(["archive", str(run), "--name", "kept"])
     assert "results/kept" in capsys.readouterr().out
     assert json.loads((tmp_path / "results" / "kept" / "environment.json").read_text())["device"] == "a GPU"
@@ -455,4 +495,4 @@ def test_a_run_is_evaluated_under_the_name_of_its_archive(
                 "cpu",
             ]
         )
-    assert "no JSON objects" in capsys.readouterr().err
+    assert "JSON objects" in capsys.readouterr().err

@@ -17,8 +17,7 @@ from tests.paper.made_up import bench_of, write_losses, write_run
 from tests.paper.tiny import TINY
 
 
-def test_dropout_beside_the_papers_margins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsn.paper.bench.validated_in", lambda run: run.name)
+def test_dropout_beside_the_papers_margins(tmp_path: Path) -> None:
     item = item_named("dropout")
     bench = bench_of(tmp_path, TINY)
     shapes: dict[Need, Callable[[np.ndarray], np.ndarray]] = {
@@ -40,6 +39,7 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path, monkeypatch: pytest.M
             [5.0, 4.9, 4.8][: TINY.epochs(need.epochs)],
             scale=TINY,
             weights=repr(need).encode(),
+            valid_precision="bf16",
         )
         write_losses(run, "text", bench, shape)
     assert drawn == [0, 0, 0, 0, 1, 1], (
@@ -56,7 +56,7 @@ def test_dropout_beside_the_papers_margins(tmp_path: Path, monkeypatch: pytest.M
         "Kuramoto attention, no dropout": (0.0, 0.3),
         "Kuramoto attention, dropout 0.1": (0.0, -0.4),
     }
-    assert not any("validated" in row.remark for row in found.values()), "margins are of weights, in float32"
+    assert not any(row.rounded for row in found.values()), "margins are of weights, in float32"
     for name, (new, copied) in expected.items():
         assert found[f"{name}, depth 0–1"].ours == pytest.approx(new, abs=0.02)
         assert found[f"{name}, depth 24–32"].ours == pytest.approx(copied, abs=0.02)

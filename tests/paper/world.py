@@ -145,6 +145,7 @@ def run_of(need: Need, seed: int, facts: Facts) -> Run:
             "step": 10 * i,
             "train_loss_bits": loss,
             "valid_bits": loss,
+            "valid_precision": "fp32",
             "tokens_per_s": facts.speed,
             "eval_tokens_per_s": facts.eval_speed,
             "train_s": 0.9 * facts.epoch_s,

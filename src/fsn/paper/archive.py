@@ -32,15 +32,13 @@ from ..train.checkpoint import Checkpoints, go_on_from, lines_of, read_state
 from ..train.evaluate import Split, append_evaluation, evaluate_run, read_evaluations
 from ..train.run import same_but_seed
 from ..train.world import World, choose_device
-from .bench import MEASURED, Bench, store_measurements, store_text
+from .bench import EVALUATIONS, MEASURED, Bench, store_measurements, store_text
 from .needs import PAPER, Scale, epochs_of
 from .sections import MEASUREMENTS
 
 WORDS = ("environment.json", "log.txt")
 FILES = ("config.yaml", "DONE", "tokenizer.json", *WORDS, FILE, MEASURED)
 WEIGHTS, KERNEL, STATE = "best.safetensors", "kernel", "last"
-EVALUATIONS = "evaluations.jsonl"
-"""Beside the archives: a line for each loss of a run on a whole split."""
 ELSEWHERE = "choose another --results"
 STEPS = 2000
 """Of the lines that say how a step went, one in so many steps is kept."""

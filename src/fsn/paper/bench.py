@@ -4,12 +4,14 @@ What ``results/`` keeps of texts and weights, so that the page needs neither of 
 
 results/texts/NAME.npz      the copy-depth battery of a text, the share of deep targets, its first training windows
 results/RUN/measured.json   what was measured on a run's best weights: gates, states, attention, lesions
+results/evaluations.jsonl   a line for each loss of a run's weights on a whole split, in float32
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import shutil
 import zipfile
@@ -39,14 +41,16 @@ from ..measure.metrics import (
     diverged_at,
     first_epochs,
     median_epoch,
-    validated_in,
+    valid_bits,
 )
+from ..measure.seeds import ADDED, rounded
 from ..measure.states import first_windows
 from ..measure.tables import Table
 from ..measure.training import best_epoch
 from ..models import LanguageModel
 from ..report.html import plain
 from ..train import Run, load_run
+from ..train.evaluate import read_evaluations
 from ..train.run import folders_below
 from ..train.sweep import Job
 from ..train.world import choose_device
@@ -54,7 +58,7 @@ from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-TEXTS, MEASURED = "texts", "measured.json"
+TEXTS, MEASURED, EVALUATIONS = "texts", "measured.json", "evaluations.jsonl"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
 """What is kept of a battery; the paper's texts have no documents to keep apart."""
 BIN_NAMES = [bin_name(edges) for edges in BINS]
@@ -127,14 +131,15 @@ class NotRun(UserError):
     """A statement that cannot be judged yet, because runs it rests on do not exist."""
 
 
-def once(of_runs: bool = False) -> Callable[[F], F]:
-    """Make what a function of a bench returns only once. ``of_runs``: it depends on which runs serve."""
+def once(*views: str) -> Callable[[F], F]:
+    """Make what a function of a bench returns only once; for each of its ``views`` once, if it depends on which runs
+    serve (``"early"``) or on their curves (``"lower"``)."""
 
     def wrap(make: F) -> F:
         @functools.wraps(make)
         def made(bench: Bench, /, *args: Any) -> Any:
             plain = ((one.folder, len(one.metrics)) if isinstance(one, Run) else one for one in args)
-            key = (make.__qualname__, *plain, bench.early if of_runs else 0)
+            key = (make.__qualname__, *plain, *(getattr(bench, view) for view in views))
             if key not in bench._made:
                 bench._made[key] = make(bench, *args)
             return bench._made[key]
@@ -155,6 +160,8 @@ class Bench:
     """Whether a corpus that is not at hand may be fetched."""
     early: int = 0
     """If not zero, a run of this many epochs serves where more are asked for."""
+    lower: bool = False
+    """See :meth:`lowered`."""
     roots: tuple[Path, ...] = ()
     found: list[Run] = field(default_factory=list)
     """Every run on the paper's texts below the roots; those that cannot be used are ``refused`` with a reason."""
@@ -235,10 +242,11 @@ class Bench:
         return self.corpus_name(role) + own
 
     def matching(self, need: Need, seed: int) -> list[Run]:
-        """The runs of this model, recipe, text and seed, the furthest first; of equals that in ``results``."""
+        """The runs of this model, recipe, text and seed, the furthest first; of equals that with the better curve, then
+        that in ``results``."""
         return sorted(
             (run for run in self.found if self._is(run, need, seed)),
-            key=lambda run: (-epochs_of(run), "results" not in run.folder.parts, run.name),
+            key=lambda run: (-epochs_of(run), rounded(run), "results" not in run.folder.parts, run.name),
         )
 
     def _is(self, run: Run, need: Need, seed: int) -> bool:
@@ -274,11 +282,39 @@ class Bench:
         """Every run that serves one of the needs, once."""
         return list({run.folder: run for need in needs for run in self.by_seed(need).values()}.values())
 
-    def precisions(self, needs: Iterable[Need]) -> str:
-        """That curves were validated in several precisions, in words, where it is so; weights always in float32."""
-        curves = (self.begun(need) for need in needs if need.reads == "curve")
-        found = sorted({validated_in(run) for runs in curves for run in runs})
-        return f"validated in {' and '.join(found)}" if len(found) > 1 else ""
+    def lowered(self) -> Bench | None:
+        """This bench with curves of rounded coherences lower by all that rounding may have added: what comes out
+        otherwise there rests on them. ``None`` where there are no such curves."""
+
+        def lower(line: dict[str, Any]) -> dict[str, Any]:
+            names = ("valid_bits", "valid_bits_second_half")
+            return line | {name: line[name] - ADDED[1] for name in names if line.get(name) is not None}
+
+        if self.lower or not any(map(rounded, self.found)):
+            return None
+        runs = [replace(r, metrics=[*map(lower, r.metrics)]) if rounded(r) else r for r in self.found]
+        return replace(self, found=runs, lower=True)
+
+    @once()
+    def evaluated(self, run: Run) -> float | None:
+        """The float32 loss of a run's best weights on the validation split, from ``evaluations.jsonl``."""
+        weights = weights_hash(run.folder)
+        asked = {"run": run.name, "which": "best", "split": "valid", "precision": "fp32"} | {
+            **({"weights_sha256": weights} if weights else {}),
+            "length": run.recipe.length,
+        }
+        lines = read_evaluations(run.folder.parent / EVALUATIONS)
+        return next((float(line["bits"]) for line in lines if asked.items() <= line.items()), None)
+
+    def lowest(self, run: Run) -> float:
+        """The lowest validation loss of a run; of a rounded curve the float32 loss of these weights, where it is known;
+        ``nan`` where no loss was finite."""
+        curve = min((x for x in valid_bits(run) if math.isfinite(x)), default=math.nan)
+        whole = next((one for one in self.found if one.folder == run.folder), run)
+        if not rounded(run) or math.isnan(curve) or best_epoch(run) != best_epoch(whole):
+            return curve
+        found = self.evaluated(run)
+        return curve if found is None else found
 
     def standing(self, needs: Iterable[Need]) -> Standing:
         """Which of the runs are there; a run that several needs ask for counts once, at its most epochs."""
@@ -292,10 +328,8 @@ class Bench:
             need = key.after(epochs)
             if self.reached(need, need.seeds[0]) is not None:
                 standing.there.append(need)
-            elif (run := self.find(need, need.seeds[0])) is not None:
-                standing.begun.append((need, run))
             else:
-                standing.missing.append(need)
+                standing.rest.append((need, self.find(need, need.seeds[0])))
         return standing
 
     def stand_in(self, roles: Iterable[str]) -> str:
@@ -303,6 +337,15 @@ class Bench:
         return "; ".join(f"on {self.corpus_said(r)}" for r in sorted(roles) if self.stands_in(r))
 
     # -- runs ----------------------------------------------------------------------------------------------
+
+    def in_hand(self, members: Mapping[str, Sequence[Need]]) -> list[str]:
+        """Those of several models, or pairs of models, that have runs: at least one. A sentence about all of them is
+        judged on these, so far."""
+        found = [name for name, needs in members.items() if all(map(self.by_seed, needs))]
+        if not found:
+            missing = self.standing(need for needs in members.values() for need in needs).absent()
+            raise NotRun(f"missing: {missing}")
+        return found
 
     def epoch(self, epochs: int) -> int:
         """The paper's epoch at this scale."""
@@ -442,24 +485,27 @@ class Standing:
 
     bench: Bench
     there: list[Need] = field(default_factory=list)
-    begun: list[tuple[Need, Run]] = field(default_factory=list)
-    missing: list[Need] = field(default_factory=list)
+    rest: list[tuple[Need, Run | None]] = field(default_factory=list)
+    """What is begun, with its run, or missing, as it was asked for."""
+
+    @property
+    def begun(self) -> list[tuple[Need, Run]]:
+        return [(need, run) for need, run in self.rest if run is not None]
 
     @property
     def complete(self) -> bool:
-        return not self.begun and not self.missing
+        return not self.rest
 
     @property
     def total(self) -> int:
-        return len(self.there) + len(self.begun) + len(self.missing)
+        return len(self.there) + len(self.rest)
 
     def absent(self) -> str:
         """What is not there yet, in words: seeds of one model together."""
         scale = self.bench.scale
         groups: dict[tuple[Need, str], list[int]] = {}
-        absent = [(need, f" (has {epochs_of(run)})") for need, run in self.begun]
-        absent += [(need, "") for need in self.missing]
-        for need, have in absent:
+        for need, run in self.rest:
+            have = "" if run is None else f" (has {epochs_of(run)})"
             shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
             groups.setdefault((shown, have), []).extend(need.seeds)
         return "; ".join(
@@ -471,7 +517,7 @@ class Standing:
         """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` go on
         there."""
         found, scale = [], self.bench.scale
-        for need, begun in [*self.begun, *((need, None) for need in self.missing)]:
+        for need, begun in self.rest:
             corpus, recipe = self.bench.corpus_name(need.role), scale.recipe(need, need.seeds[0])
             parts = [need.preset, *(f"{name}-{value}" for name, value in need.overrides), corpus]
             parts += [f"length{recipe.length}"] if need.length != 256 else []
@@ -484,20 +530,21 @@ class Standing:
 
     def bring(self, runs: Path) -> None:
         """Copy what was begun elsewhere, with all a resume needs, to where :meth:`jobs` lets it go on."""
-        for (_, run), job in zip(self.begun, self.jobs(runs), strict=False):
-            if not job.out.exists() and (run.folder / "last").is_dir() and epochs_of(run):
+        for (_, run), job in zip(self.rest, self.jobs(runs), strict=True):
+            if run is not None and not job.out.exists() and (run.folder / "last").is_dir() and epochs_of(run):
                 shutil.copytree(run.folder, job.out, ignore=shutil.ignore_patterns("lock"))
 
 
 def sweep_text(jobs: Sequence[Job], about: str, out: Path) -> str:
     """A sweep file of these jobs, for ``fsn sweep``."""
-    runs = []
+    lines = [f"# {about}", yaml.safe_dump({"out": str(out)}).rstrip(), "runs:" if jobs else "runs: []"]
     for job in jobs:
         named = {"name": job.name, "preset": job.preset, "corpus": job.corpus, "seed": job.recipe.seed}
         length = {"epochs": job.recipe.epochs, "length": job.recipe.length}
-        runs.append(named | length | ({"model": dict(job.model)} if job.model else {}))
-    plain = {"out": str(out), "runs": runs}
-    return f"# {about}\n" + yaml.safe_dump(plain, sort_keys=False, default_flow_style=None, width=200)
+        whole = named | length | ({"model": dict(job.model)} if job.model else {})
+        flow = yaml.safe_dump(whole, sort_keys=False, default_flow_style=True, width=math.inf)
+        lines.append(f"  - {flow.rstrip()}")
+    return "\n".join(lines) + "\n"
 
 
 def cell(table: Table, run: str, name: str) -> Mapping[str, float]:

@@ -57,7 +57,7 @@ def reproduce(
         everything: All items and claims, as Markdown and as one HTML page.
         run: Train the missing runs first, as `fsn sweep` would.
         sweep: Write the missing runs into this file for `fsn sweep`, and nothing else.
-        where: Folders that hold runs; new ones go into the first.
+        where: Folders that hold runs; new ones go into the first that is not an archive (results), else into runs.
         out: Where to write; with --all docs, else nothing is written.
         fetch: Fetch a corpus that is not in the cache.
         code: The code corpus; by default the one that has runs, or the paper's own.
@@ -69,7 +69,7 @@ def reproduce(
 
     if item is not None and everything:
         raise UserError("give an item or --all, not both")
-    runs = where[0] if where else Path("runs")
+    runs = next((folder for folder in where if folder.name != "results"), Path("runs"))
     prefer = {"code": code} if code is not None else {}
 
     open_bench = functools.partial(Bench.open, where, prefer=prefer, device=device, fetch=fetch)

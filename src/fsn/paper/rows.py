@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..measure.bootstrap import SeedSummary
 from ..measure.metrics import diverged_at
+from ..measure.seeds import ROUNDED, rounded
 from ..measure.tables import Table
 from ..measure.tables import signed as signed
 from ..measure.training import loss_at
@@ -87,7 +88,7 @@ OTHER_WEIGHTS = "the run went on, and its best weights are of a later epoch than
 
 COLUMNS = (
     *("group", "quantity", "paper", "paper_std", "ours", "ours_std"),
-    *("difference", "seeds", "state", "remark"),
+    *("difference", "seeds", "state", "mark", "remark"),
 )
 SHOWN = ("quantity", "paper", "ours", "difference", "seeds", "remark")
 
@@ -108,6 +109,8 @@ class Row:
     """The heading it stands under, where a table is long."""
     comparable: bool = True
     """False where ours was measured on another text than the paper's: then a difference means nothing."""
+    rounded: bool = False
+    """Whether ours rests on a curve that was validated with rounded coherences."""
 
     @property
     def difference(self) -> float | None:
@@ -121,6 +124,7 @@ class Row:
         """Quantity, paper, ours, difference, seeds and remark as text."""
         paper = "" if self.paper is None else number(self.paper.value, self.form, self.paper.spread)
         ours = MISSING if self.state == MISSING else number(self.ours, self.form, self.spread)
+        ours += "†" if self.rounded else ""
         signed = self.form if self.form.startswith("+") else "+" + self.form
         return self.quantity, paper, ours, number(self.difference, signed), self.seeds, self.remark
 
@@ -149,7 +153,7 @@ def data_table(rows: Sequence[Row]) -> Table:
     lines = []
     for row in rows:
         paper = (None, None) if row.paper is None else (row.paper.value, row.paper.spread)
-        ours = (row.ours, row.spread, row.difference, row.seeds, row.state, row.remark)
+        ours = (row.ours, row.spread, row.difference, row.seeds, row.state, "†" * row.rounded, row.remark)
         lines.append((row.group, row.quantity, *paper, *ours))
     return table_of(COLUMNS, lines)
 
@@ -260,7 +264,7 @@ class Result:
                 ours = value
             state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
             nothing = "nothing to measure" if math.isnan(ours) else ""
-            remark = joined(remark, text, bench.precisions(needs), more, nothing)
+            remark = joined(remark, text, more, nothing)
         row = Row(quantity, paper, ours, spread, seeds, state, form, remark, self.heading, not other)
         self.rows.append(row)
         return row
@@ -272,10 +276,13 @@ class Result:
         shown: Any,
         table: Table | None = None,
         caption: str | None = None,
+        curves: Iterable[Run] = (),
     ) -> None:
         """A figure of what is ``shown``; the first paragraph of its function's docstring is the caption, unless one is
-        given. ``table`` has the numbers, where what is shown is not a table of them."""
+        given. ``table`` has the numbers, where what is shown is not a table of them; ``curves`` are the runs whose
+        losses it shows."""
         said = " ".join((draw.__doc__ or "").partition("\n\n")[0].split()) if caption is None else caption
+        said += f" {ROUNDED}" if any(map(rounded, curves)) else ""
         numbers = shown if table is None and isinstance(shown, Table) else table
         self.pictures.append(Picture(name, said, functools.partial(draw, shown), numbers))
 
@@ -292,8 +299,16 @@ class Item:
     needs: tuple[Need, ...] = ()
 
     def compute(self, bench: Bench) -> Result:
-        result = Result(bench)
+        """What the item finds; rows that come out otherwise with lower rounded curves are marked."""
+        result, lower = Result(bench), bench.lowered()
         self.fill(bench, result)
+        if lower is not None:
+            other = Result(lower)
+            self.fill(lower, other)
+            ours = {(row.group, row.quantity): row.ours or 0.0 for row in other.rows}
+            for i, row in enumerate(result.rows):
+                apart = abs((row.ours or 0.0) - ours.get((row.group, row.quantity), math.inf))
+                result.rows[i] = dataclasses.replace(row, rounded=apart > 1e-9)  # beyond the last digits
         return result
 
 
@@ -359,6 +374,8 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     for view in views:
         try:
             true, evidence = claim.check(view)
+            lower = view.lowered() if claim.needs else None
+            other = (true, evidence) if lower is None else claim.check(lower)
             break
         except NotRun as reason:
             verdict = Verdict(NOT_RUN, str(reason))
@@ -368,10 +385,11 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
             return Verdict(NOT_RUN, f"cannot be judged: {reason}")
     else:
         return verdict
-    runs = bench.used(claim.needs)
-    evidence = joined(
-        evidence, *lost(runs), bench.precisions(claim.needs), commits_of(runs) if claim.speed else "", text
-    )
+    runs, mark = bench.used(claim.needs), "" if other[1] == evidence else " †"
+    commits = commits_of(runs) if claim.speed else ""
+    evidence = joined(evidence + mark, *lost(runs), commits, text)
+    if other[0] != true:
+        return Verdict(NOT_RUN, f"needs a curve validated in float32: {evidence}")
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)
     if claim.every and not true and view is bench:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..io import write_text_atomic
 from ..measure.metrics import validated_in
+from ..measure.seeds import ROUNDED, rounded
 from ..measure.style import save_figure
 from ..measure.tables import Table
 from ..progress import track
@@ -57,11 +58,6 @@ def make_report(bench: Bench) -> Report:
     """Every item and every claim."""
     results = [(item, item.compute(bench)) for item in track(ITEMS, "items")]
     return Report(bench, results, [(claim, judge(claim, bench)) for claim in CLAIMS])
-
-
-def rounded(bench: Bench) -> list[str]:
-    """The runs whose losses were measured with rounded coherences."""
-    return [run.name for run in bench.found if validated_in(run) == "bf16"]
 
 
 PAGE = "reproduction.html"
@@ -151,8 +147,9 @@ def runs_table(runs: Sequence[Run]) -> Table:
         versions = f"{about.get('fsn', '?')}, torch {(about.get('packages') or {}).get('torch', '?')}"
         commit = str(about.get("commit") or "")[:10] + ("+" if about.get("modified") else "")
         precision = run.config["recipe"].get("precision")
-        rows.append((run.name, len(run.epochs), precision, about.get("device"), versions, commit))
-    return table_of(("run", "epochs", "precision", "device", "fsn", "commit"), rows)
+        about_it = (precision, validated_in(run), about.get("device"), versions, commit)
+        rows.append((run.name, len(run.epochs), *about_it))
+    return table_of(("run", "epochs", "precision", "validated in", "device", "fsn", "commit"), rows)
 
 
 WRITTEN = (
@@ -183,10 +180,10 @@ def counts(report: Report) -> Table:
 def top_markdown(report: Report, written: str = "") -> str:
     """What the page is, and the state of the whole; ``written`` says how it came about."""
     notes = list(report.bench.notes)
-    if runs := rounded(report.bench):
+    if any(map(rounded, report.bench.found)):
         notes.append(
-            f"{len(runs)} of {len(report.bench.found)} loss curves were validated in bfloat16, which adds 0.002 to "
-            "0.005 bits to oscillator models and nothing to transformers; all others in float32. The end names them."
+            f"{ROUNDED} A difference of two such curves has no mark. A best value is that of the stored weights in "
+            "float32, where they were evaluated."
         )
     lines = [
         "# Reproduction",
@@ -211,8 +208,6 @@ def end_markdown(report: Report) -> str:
         lines += ["## Missing runs", "", how, "", *(f"- {one}" for one in missing.split("; ")), ""]
     if runs := bench.used(needs):
         lines += ["## Runs used", "", runs_table(runs).to_markdown()]
-    if runs_of := rounded(bench):
-        lines += ["## Validated in bfloat16", "", *(f"- {name}" for name in runs_of), ""]
     if bench.refused:
         lines += ["## Runs left out", "", *(f"- {reason}" for reason in bench.refused), ""]
     return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import UserError, did_you_mean
 from ..bench import MEASUREMENTS as MEASUREMENTS
-from ..needs import Need
+from ..needs import FIRST, Need
 from ..rows import Claim, Item
 from . import beyond, copy_depth, coupling, main, parts, scale
 
@@ -58,8 +58,8 @@ def item_named(name: str) -> Item:
 
 
 def needs_of(item: str | None = None) -> list[Need]:
-    """The runs of one item, of the claims, or of everything."""
+    """The runs of one item, of the claims, or of everything: then those that say the most come first."""
     claims = [need for claim in CLAIMS for need in claim.needs]
     if item == "claims":
         return claims
-    return list(item_named(item).needs) if item else [need for one in ITEMS for need in one.needs] + claims
+    return list(item_named(item).needs) if item else [*FIRST, *(n for i in ITEMS for n in i.needs), *claims]

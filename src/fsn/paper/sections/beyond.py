@@ -15,7 +15,7 @@ from ...measure.coupling import FIELDS
 from ...measure.looks import Looks
 from ...measure.losses import FILE
 from ...measure.metrics import diverged_at
-from ...measure.seeds import compare
+from ...measure.seeds import compare, rounded
 from ...measure.tables import Table, stacked
 from ...measure.training import loss_at
 from ...train import Run
@@ -37,7 +37,7 @@ from ..needs import (
     Need,
     epochs_of,
 )
-from ..rows import MISSING, Cited, Measurement, Picture, Result, Row, cite, item, joined, signed
+from ..rows import MISSING, Cited, Measurement, Result, Row, cite, item, joined, listed, signed
 from .copy_depth import cite_margin, margin_of
 
 # -- what has been trained so far --------------------------------------------------------------------------
@@ -125,6 +125,9 @@ def so_far(b: Bench, out: Result) -> None:
             summary, half = loss_at(there, epoch), loss_at(there, epoch, "valid_bits_second_half")
             paper, spread = by_epoch.get(epoch) if own else None, summary.std if summary.count > 1 else None
             title, remark = f"{need.model}, epoch {epoch}", f"second half of each window {half.mean:.4f}"
+            best = [b.evaluated(run) for run in there if rounded(run) and epochs_of(run) == epoch]
+            known = [bits for bits in best if bits is not None]
+            remark += f"; best weights in float32 {listed(known)}" if known else ""
             count = str(summary.count)
             out.rows.append(Row(title, paper, summary.mean, spread, count, remark=remark, group=heading))
     if not out.rows:
@@ -136,7 +139,7 @@ def so_far(b: Bench, out: Result) -> None:
 # -- every recipe, paired by seed --------------------------------------------------------------------------
 
 
-@item("recipes", "Every model and recipe beside the transformer", "beyond the paper")
+@item("recipes", "Every model and recipe beside the transformer", "beyond the paper", KV_SHIFT, TRANSFORMER)
 def recipes(b: Bench, out: Result) -> None:
     """Every run on the text, whatever its recipe; the remark is its loss minus that of the transformer with the same
     seed in the paper's recipe. Single runs less than 0.015 bits apart are not told apart."""
@@ -157,14 +160,20 @@ def recipes(b: Bench, out: Result) -> None:
             remark += f" ± {row['half']:.4f} over {row['pairs']} pairs" if (row["pairs"] or 0) > 1 else ""
             remark = joined(remark, f"not finite: seed {lost}" if lost else "")
             bits = math.inf if math.isnan(row["bits"]) else row["bits"]
-            out.rows.append(Row(row["model"], None, bits, spread, str(count), remark=remark, group=heading))
+            model = row["model"].removesuffix(" (†)")  # the row has its own mark
+            out.rows.append(Row(model, None, bits, spread, str(count), remark=remark, group=heading))
         caption = f"Bits minus the transformer's with the same seed, epoch {epoch}. Band: 0.015 bits."
-        out.pictures.append(Picture(name, caption, found.figures["differences"]))
+        out.picture(name, lambda draw: draw(), found.figures["differences"], caption=caption, curves=there)
 
 
 # -- beyond the paper: at matched epochs -------------------------------------------------------------------
 
-MATCHED = {"Kuramoto": Need("kuramoto"), "FSN": Need("fsn"), "No phases": Need("fsn-nophase")}
+MATCHED = {
+    "Kuramoto": Need("kuramoto"),
+    "FSN": Need("fsn"),
+    "No phases": Need("fsn-nophase"),
+    "transformer-kvshift": KV_SHIFT.seed(0),
+}
 
 
 def by_best_epoch(b: Bench, need: Need) -> dict[int, Run]:
@@ -200,15 +209,23 @@ def depth_so_far(b: Bench, out: Result) -> None:
     epoch, or of the earlier one that is named."""
     try:
         epoch, reference, models = matched(b)
-        margins = b.against("text", models, b.losses(reference, "text"))
     except NotRun as reason:
         out.rows.append(Row("margins at matched epochs", None, None, state=MISSING, remark=str(reason)))
         return
-    heading = f"Against epoch {epoch} of {reference.name}"
-    for line in margins.rows:
-        margin, remark = margin_of(line, "{tokens:,} targets")
-        title = f"{line['run']}, depth {line['bin']}"
-        out.rows.append(Row(title, None, margin, None, "1", form="+.4f", remark=remark, group=heading))
+
+    def against(heading: str, theirs: Run, ours: Mapping[str, Run]) -> Table:
+        found = b.against("text", ours, b.losses(theirs, "text"))
+        for line in found.rows:
+            margin, remark = margin_of(line, "{tokens:,} targets")
+            title = f"{line['run']}, depth {line['bin']}"
+            out.rows.append(Row(title, None, margin, None, "1", form="+.4f", remark=remark, group=heading))
+        return found
+
+    margins = against(f"Against epoch {epoch} of {reference.name}", reference, models)
+    by_name = {name.partition(" (")[0]: (name, run) for name, run in models.items()}
+    if {"transformer-kvshift", "FSN"} <= set(by_name):
+        (shift, run), (_, fsn) = by_name["transformer-kvshift"], by_name["FSN"]
+        against(f"Against epoch {training.best_epoch(fsn)} of {fsn.name}", fsn, {f"{shift} minus FSN": run})
     losses = {name: b.losses(run, "text") for name, run in {"transformer": reference, **models}.items()}
     levels = copy_depth.depth_losses(losses, b.battery("text"))
     out.tables.append(("Bits per target by copy depth", levels))

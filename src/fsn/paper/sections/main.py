@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from ...measure import training
 from ...measure.bootstrap import SeedSummary, seed_summary
 from ...measure.metrics import diverged_at, valid_bits
+from ...measure.seeds import rounded
 from ...measure.training import loss_at
 from ...train import Run
 from ..bench import Bench, NotRun
@@ -66,15 +67,20 @@ def margin(b: Bench, ours: Need, theirs: Need) -> float:
     return mean(b, ours) - mean(b, theirs)
 
 
+def marked(name: str, runs: Iterable[Run]) -> str:
+    """A name in a figure or a table of curves, with a mark where one of these was validated with rounding."""
+    return f"{name} (†)" if any(map(rounded, runs)) else name
+
+
 def final(run: Run, b: Bench, epochs: int = 30) -> float:
     """A run's loss at an epoch of the paper; ``nan`` if it diverged before."""
     losses, at = valid_bits(run), b.epoch(epochs)
     return losses[at - 1] if len(losses) >= at else math.nan
 
 
-def lowest(runs: Sequence[Run]) -> float:
+def lowest(b: Bench, runs: Sequence[Run]) -> float:
     """The lowest validation loss of any of the runs at any epoch."""
-    return min((x for run in runs for x in valid_bits(run) if math.isfinite(x)), default=math.nan)
+    return min((x for x in map(b.lowest, runs) if math.isfinite(x)), default=math.nan)
 
 
 def last_finite(run: Run) -> tuple[int, float]:
@@ -83,9 +89,9 @@ def last_finite(run: Run) -> tuple[int, float]:
     return known[-1] if known else (0, math.nan)
 
 
-def converged(runs: Sequence[Run]) -> SeedSummary:
+def converged(b: Bench, runs: Sequence[Run]) -> SeedSummary:
     """Each seed at its best epoch."""
-    return seed_summary([lowest([run]) for run in runs])
+    return seed_summary(list(map(b.lowest, runs)))
 
 
 BASE_PAPER = {KURAMOTO: Cited(1.637, 0.010), TRANSFORMER_CONVERGED: Cited(1.616, 0.004)}
@@ -127,7 +133,7 @@ CURVES = {
 def main_table(b: Bench, out: Result) -> None:
     """Validation bits per character after thirty epochs of identical training, on text and code, and the
     converged values of the fifty-epoch runs."""
-    end, last = b.epoch(30), b.epoch(50)
+    end, last, least, best_epochs = b.epoch(30), b.epoch(50), partial(lowest, b), partial(converged, b)
     place, code, late = (("main_table", where) for where in ("enwik8@30", "code@30", "enwik8@50"))
     out.heading = f"Text, epoch {end}"
     for title, need in TEXT.items():
@@ -140,32 +146,34 @@ def main_table(b: Bench, out: Result) -> None:
     plateau, remark = cite(*code, "fsn", "seed1_plateau"), "the paper's plateau failure"
     out.row("FSN, seed 1", plateau, [CODE_FSN.seed(1)], remark=remark, level="code")
     out.row("FSN, seed 2", cite(*code, "fsn", "seed2"), [CODE_FSN.seed(2)], level="code")
-    out.row("FSN, seed 0, best epoch", cite(*code, "fsn", "best"), [first], lowest, level="code")
+    out.row("FSN, seed 0, best epoch", cite(*code, "fsn", "best"), [first], least, level="code")
     zero = cite(*code, "fsn-nophase", "seed0")
     out.row("FSN, no phases, seed 0", zero, [CODE_NO_PHASES], level="code")
 
     out.heading, best = f"Text, converged ({last} epochs)", cite(*late, "transformer", "best")
-    out.row("Transformer, lowest of five seeds", best, [TRANSFORMER_CONVERGED], lowest)
-    out.row("FSN, each seed at its best epoch", cite(*late, "fsn", "mean"), [FSN_CONVERGED], converged)
+    out.row("Transformer, lowest of five seeds", best, [TRANSFORMER_CONVERGED], least)
+    out.row("FSN, each seed at its best epoch", cite(*late, "fsn", "mean"), [FSN_CONVERGED], best_epochs)
     best = cite(*late, "kuramoto", "converged")
-    out.row("Kuramoto attention, lowest of its seeds", best, [KURAMOTO], lowest)
+    out.row("Kuramoto attention, lowest of its seeds", best, [KURAMOTO], least)
     out.heading = f"The base layer's own paper (arXiv:2606.11585, abstract), beside our best of {last} epochs"
     for title, (need, paper) in zip(("Kuramoto attention", "Transformer"), BASE_PAPER.items(), strict=True):
-        out.row(f"{title}, mean of its seeds", paper, [need], converged)
+        out.row(f"{title}, mean of its seeds", paper, [need], best_epochs)
     there = {title: list(b.by_seed(need).values()) for title, need in TEXT.items()}
+    there = {marked(title, runs): runs for title, runs in there.items()}
     if any(there.values()):
         halves = training.loss_table(there, end)
         out.tables.append(("Text, with the second half of each window", halves))
-    begun = {name: [training.curve_of(run) for run in b.begun(need)] for name, need in CURVES.items()}
-    begun = {name: curves for name, curves in begun.items() if curves}
+    begun = {marked(name, b.begun(need)): need for name, need in CURVES.items() if b.begun(need)}
     if begun:
-        printed = {name: CURVES[name].family for name in begun if CURVES[name] is not KURAMOTO}
+        printed = {name: need.family for name, need in begun.items() if need is not KURAMOTO}
         cited = {name: cite(*place, family, "mean") for name, family in printed.items()}
         marks = {name: (30, one.value, one.spread or 0.0) for name, one in cited.items()}
+        curves = {name: [training.curve_of(run) for run in b.begun(need)] for name, need in begun.items()}
         caption = "Validation loss by epoch on text: seeds faint, their mean bold."
         caption += " Diamonds are the paper's values after thirty epochs." if marks else ""
         draw = partial(training.draw_loss_curves, published=marks)
-        out.picture("main-curves", draw, begun, caption=caption)
+        shown = [run for need in begun.values() for run in b.begun(need)]
+        out.picture("main-curves", draw, curves, caption=caption, curves=shown)
 
 
 # -- code at length 512 ------------------------------------------------------------------------------------
@@ -258,7 +266,7 @@ def failures(b: Bench, out: Result) -> None:
 
 def bar(b: Bench) -> float:
     """The converged transformer: the lowest loss of its seeds in fifty epochs."""
-    return lowest(b.runs(TRANSFORMER_CONVERGED))
+    return lowest(b, b.runs(TRANSFORMER_CONVERGED))
 
 
 def difference(b: Bench, ours: Need, theirs: Need) -> tuple[float, float]:
@@ -293,7 +301,7 @@ def every_epoch(b: Bench, ours: Need, theirs: Need = TRANSFORMER_FIVE) -> Found:
 
 
 def base_paper(b: Bench, need: Need) -> Found:
-    paper, ours = BASE_PAPER[need], converged(b.runs(need)).mean
+    paper, ours = BASE_PAPER[need], converged(b, b.runs(need)).mean
     fine = abs(ours - paper.value) <= 2 * (paper.spread or 0.0)
     return fine, f"{ours:.4f} against {paper.value} ± {paper.spread} (here: within two deviations)"
 
@@ -315,6 +323,14 @@ def leads(b: Bench, pair: Pair, epochs: int) -> Found:
     ahead, common = training.epochs_ahead(ours, theirs), min(epochs_of(ours), epochs_of(theirs))
     fine = 0 < ahead < common and abs(ahead - b.epoch(epochs)) <= 2
     return fine, f"leads for {ahead} of {common} epochs (within two of {epochs})"
+
+
+def mean_field_gaps(b: Bench, theirs: Need, true: Callable[[float], bool]) -> Found:
+    """How far each mean-field variant that is there is behind."""
+    family = {"FSN-MF": MEAN_FIELD, "winding register": WINDING}
+    names = b.in_hand({name: (need, theirs) for name, need in family.items()})
+    gaps = [margin(b, family[name], theirs) for name in names]
+    return listing(gaps, lambda gaps: all(map(true, gaps)), signed, f"{{}} behind ({', '.join(names)})")
 
 
 def diverging_seed(b: Bench) -> tuple[int, list[float], list[list[float]]]:
@@ -360,7 +376,7 @@ def two_of_three_ahead(b: Bench) -> Found:
 
 def plateau_seed(b: Bench) -> Found:
     losses = [final(run, b) for run in b.runs(CODE_FSN, whole=True)]
-    worse = sum(not loss <= lowest(b.runs(CODE_FSN)) + 0.1 for loss in losses)
+    worse = sum(not loss <= lowest(b, b.runs(CODE_FSN)) + 0.1 for loss in losses)
     return worse == 1, f"{worse} of {len(losses)} seeds: {listed(losses)}"
 
 
@@ -393,11 +409,11 @@ CLAIMS = (
     Claim("below-converged", "Sections 1 and 4.2",
           "The converged FSN is also below the converged transformer at an equal budget.",
           (FSN_CONVERGED, TRANSFORMER_CONVERGED),
-          lambda b: below(converged(b.runs(FSN_CONVERGED)).mean, bar(b)), early=30),
+          lambda b: below(converged(b, b.runs(FSN_CONVERGED)).mean, bar(b)), early=30),
     Claim("kuramoto-does-not-reach", "Section 1",
           "Kuramoto attention is competitive with the tuned transformer but does not reach it.",
           (KURAMOTO, TRANSFORMER_CONVERGED),
-          lambda b: listing([lowest(b.runs(KURAMOTO)), bar(b)], lambda v: v[1] < v[0] < v[1] + 0.05,
+          lambda b: listing([lowest(b, b.runs(KURAMOTO)), bar(b)], lambda v: v[1] < v[0] < v[1] + 0.05,
                             words="{} against {} (competitive: within 0.05)"), early=30),
     Claim("base-paper-kuramoto", "arXiv:2606.11585, abstract",
           "Kuramoto attention has 1.637 ± 0.010 bits per character on enwik8 at one million parameters.",
@@ -439,7 +455,7 @@ CLAIMS = (
     Claim("no-phases-reach-kuramoto", "Section 4.2",
           "The no-phase model reaches Kuramoto attention's converged loss within ten epochs on its fastest seed "
           "and eleven on all.", (NO_PHASES, KURAMOTO),
-          lambda b: listing(crossings(b, NO_PHASES, lowest(b.runs(KURAMOTO))),
+          lambda b: listing(crossings(b, NO_PHASES, lowest(b, b.runs(KURAMOTO))),
                             lambda e: min(e) <= 10 and max(e) <= 11, ".0f")),
     Claim("mean-field-leads-five-epochs", "Section 4.2",
           "At the matched seed the FSN-MF leads the transformer through the first five epochs, then falls behind.",
@@ -450,13 +466,10 @@ CLAIMS = (
     Claim("mean-field-does-not-beat", "Section 4.2",
           "At this scale the mean-field family tracks the transformer without beating it (here: at most 0.03 behind).",
           (MEAN_FIELD, WINDING, TRANSFORMER),
-          lambda b: listing([margin(b, need, TRANSFORMER) for need in (MEAN_FIELD, WINDING)],
-                            lambda gaps: min(gaps) > 0 and max(gaps) <= 0.03, signed,
-                            "{} behind (FSN-MF, winding register)")),
+          lambda b: mean_field_gaps(b, TRANSFORMER, lambda gap: 0 < gap <= 0.03)),
     Claim("feed-forward-contributes", "Section 4.2", "The full FSN is ahead of both mean-field variants.",
           (FSN, MEAN_FIELD, WINDING),
-          lambda b: listing([margin(b, need, FSN) for need in (MEAN_FIELD, WINDING)], lambda gaps: min(gaps) > 0,
-                            signed, "{} (FSN-MF, winding register)")),
+          lambda b: mean_field_gaps(b, FSN, lambda gap: gap > 0)),
     Claim("one-mean-field-seed-diverges", "Section 4.2", "One of the three plain FSN-MF seeds diverges.",
           (MEAN_FIELD,),
           lambda b: listing([diverged_at(run) or 0 for run in b.runs(MEAN_FIELD, whole=True)],
@@ -470,7 +483,7 @@ CLAIMS = (
     Claim("converges-late", "Section 4.3",
           "The converged FSN and base-layer seeds reach their best validation within the last five of fifty epochs.",
           (FSN_CONVERGED, KURAMOTO),
-          lambda b: listing([b.epoch(50) - (training.first_at(valid_bits(run), lowest([run])) or 0)
+          lambda b: listing([b.epoch(50) - training.best_epoch(run)
                              for need in (FSN_CONVERGED, KURAMOTO) for run in b.runs(need)],
                             lambda left: min(left) >= 0 and max(left) < 5, str,
                             "best epochs before the end: {}")),
@@ -493,7 +506,7 @@ CLAIMS = (
     Claim("code-below-any-transformer-epoch", "Section 4.2",
           "The FSN's epoch-30 value on code is below the best the transformer reaches at any epoch on any seed.",
           (CODE_FSN.seed(0), CODE_TRANSFORMER),
-          lambda b: below(mean(b, CODE_FSN.seed(0)), lowest(b.runs(CODE_TRANSFORMER)))),
+          lambda b: below(mean(b, CODE_FSN.seed(0)), lowest(b, b.runs(CODE_TRANSFORMER)))),
     Claim("context-helps-more-than-architecture", "Section 4.2",
           "Doubling the context improves both models by far more than the architecture does.",
           (*SHORT, *LONG),
