@@ -193,8 +193,10 @@ def markdown(found: list[Row], cells: list[dict[str, Any]], left_out: list[str])
     lines += ["", "## Paths", "", *(f"- {path}" for path in paths)]
     if left_out:
         lines += ["", f"## Left out ({len(left_out):,} cells)", "", *(f"- {name}" for name in left_out)]
-    environment = cells[0]["environment"]
-    lines += ["", f"Device: {environment['device']}; torch {environment['packages']['torch']}.", ""]
+    where = {
+        f"{e['device']}, torch {e['packages']['torch']}" for e in (cell["environment"] for cell in cells)
+    }
+    lines += ["", f"Devices: {'; '.join(sorted(where))}.", ""]
     return "\n".join(lines)
 
 
