@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +40,14 @@ def test_a_part_whose_needs_are_missing_says_so() -> None:
         "except AttributeError as error:\n"
         "    print(error)\n"
     )
-    assert said.startswith("False True\nthis needs transformers") and "pip install 'fsn[hub]'" in said
+    assert said.startswith("False True\nthis needs transformers") and "pip install transformers" in said
+
+
+def test_nobody_is_sent_to_the_package_index_for_fsn() -> None:
+    """It is not there: an extra is named by its packages."""
+    sent = re.compile(r"pip install [^.\n]*fsn\b")
+    files = Path(fsn.__file__).parent.rglob("*.py")
+    assert not [file.name for file in files if sent.search(file.read_text("utf-8"))]
 
 
 def test_everything_public_is_listed_and_nothing_else_is_there() -> None:

@@ -84,7 +84,7 @@ def fetch_from_hub(name: str) -> Path:
     huggingface_hub = needs(
         "huggingface_hub",
         f"there is no folder {name} here, and downloading a model of that name needs huggingface_hub: "
-        "pip install 'fsn[hub]'",
+        "pip install huggingface_hub",
     )
     wanted = ["config.json", "model.safetensors", TOKENIZER_FILE]
     try:

@@ -300,7 +300,7 @@ def test_without_fsn_the_file_says_what_to_install(exported: dict[str, Path]) ->
         "    print(error)\n"
     )
     said = " ".join(elsewhere(exported["fsn"], script))
-    assert said.startswith("this model needs the package fsn") and "pip install 'fsn[hub]'" in said
+    assert said.startswith("this model needs the package fsn") and "clone its repository" in said
 
 
 def test_the_librarys_own_trainer(exported: dict[str, Path], tmp_path: Path) -> None:

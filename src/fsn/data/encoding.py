@@ -295,7 +295,7 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
         return Subwords(tokenizer, _configured_end(path, tokenizer))
     transformers = needs(
         "transformers",
-        f"{name!r} is not a tokenizer.json; a tokenizer by name needs transformers: pip install 'fsn[hub]'",
+        f"{name!r} is not a tokenizer.json; a tokenizer by name needs transformers: pip install transformers",
     )
     if not path.exists():
         say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
@@ -316,7 +316,7 @@ def _from_file(path: Path, instead: str = "check that you may read it") -> Token
 
 
 def _from_json(raw: bytes, path: Path) -> Tokenizer:
-    tokenizers = needs("tokenizers", "a tokenizer needs the package tokenizers: pip install 'fsn[data]'")
+    tokenizers = needs("tokenizers", "a tokenizer needs the package tokenizers: pip install tokenizers")
     try:
         return tokenizers.Tokenizer.from_str(raw.decode("utf-8"))
     except Exception as error:  # the package raises plain Exception

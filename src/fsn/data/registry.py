@@ -172,7 +172,7 @@ def _jsonl(path: Path, column: str) -> Iterator[str]:
 
 
 def _parquet(path: Path, column: str) -> Iterator[str]:
-    sentence = "Parquet files need the package pyarrow: pip install 'fsn[data]'"
+    sentence = "Parquet files need the package pyarrow: pip install pyarrow"
     pyarrow, parquet = needs("pyarrow", sentence), needs("pyarrow.parquet", sentence)
     try:
         file = parquet.ParquetFile(path)

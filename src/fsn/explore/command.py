@@ -40,7 +40,7 @@ def explore(
         port: Where the page is served; 0 takes a free port.
         browser: Open the page in your browser.
     """
-    missing = "this needs FastAPI and uvicorn: pip install 'fsn[explore]'"
+    missing = "this needs FastAPI and uvicorn: pip install fastapi uvicorn"
     needs("fastapi", missing)
     uvicorn = needs("uvicorn", missing)
     from ..pretrained import load

@@ -1,7 +1,7 @@
 """The model inside other people's tools: Hugging Face transformers and all that builds on it.
 
 Importing this package registers the model type ``fsn`` with ``AutoConfig`` and ``AutoModelForCausalLM``. Needs
-``pip install fsn[hub]``.
+transformers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..errors import UserError
 try:
     import transformers
 except ImportError as error:
-    raise UserError(f"this needs transformers ({error}): pip install 'fsn[hub]'") from None
+    raise UserError(f"this needs transformers ({error}): pip install transformers") from None
 
 from .export import export_run, make_tokenizer
 from .model import FSNForCausalLM, HubCache, HubConfig

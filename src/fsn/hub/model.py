@@ -24,8 +24,8 @@ try:
     from fsn.hub import FSNForCausalLM, HubConfig
 except ImportError as error:
     raise ImportError(
-        f"this model needs the package fsn with its extra hub ({error}): get it from the authors of arXiv:2606.18694 "
-        "and install it with pip install 'fsn[hub]'"
+        f"this model needs the package fsn, an implementation of arXiv:2606.18694 that is not on PyPI ({error}): "
+        "clone its repository and run pip install -e '.[hub]' there"
     ) from None
 
 __all__ = ["FSNForCausalLM", "HubConfig"]

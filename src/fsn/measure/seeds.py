@@ -58,7 +58,7 @@ class Paired:
         n = len(self.differences)
         if n < 2:
             return math.nan
-        t = needs("scipy.stats", "an interval over seeds needs the package scipy: pip install 'fsn[plot]'").t
+        t = needs("scipy.stats", "an interval over seeds needs the package scipy: pip install scipy").t
         spread = np.std(list(self.differences.values()), ddof=1)
         return float(t.ppf(0.5 + LEVEL / 2, n - 1) * spread / math.sqrt(n))
 

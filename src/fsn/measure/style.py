@@ -107,7 +107,7 @@ SETTINGS: dict[str, Any] = {
 def require_matplotlib() -> None:
     """Stop in one sentence where figures cannot be drawn; called before anything is measured for them."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UserError('Figures need matplotlib; install it with: pip install "fsn[plot]"')
+        raise UserError("figures need matplotlib: pip install matplotlib")
 
 
 @contextlib.contextmanager
