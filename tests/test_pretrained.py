@@ -54,7 +54,7 @@ def test_text_in_text_out() -> None:
     assert text == model.generate("The Roman ", 40, seed=1) != model.generate("The Roman ", 40, seed=2)
     assert model.decode(model.encode("naïve\n")) == "naïve\n" and model.encode("ab").shape == (1, 2)
     assert not model.generate("", 5).startswith("\n\n\n\n\n") and model.window == 256
-    with pytest.raises(UserError, match="at least one symbol"):
+    with pytest.raises(UserError, match="symbols must be a whole number, at least 1"):
         model.generate("a", 0)
     with pytest.raises(UserError, match="not among the 205 symbols"):
         model.generate("\x00")
@@ -101,6 +101,12 @@ def test_what_there_is_is_said_of_a_name_that_is_none(
         with pytest.raises(UserError, match="fsn-1m and transformer-1m come with fsn") as error:
             fsn.load(name)
         assert "\n" not in str(error.value)
+    for wrong in (None, 5, ["fsn-1m"]):
+        with pytest.raises(UserError, match=rf"a {type(wrong).__name__} names no model"):
+            fsn.load(wrong)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match='sees no CUDA GPU; pass device="cpu"'):
+        fsn.load("fsn-1m", device="cuda")
     with pytest.raises(UserError, match="neither a run folder nor"):
         fsn.load(tmp_path)
     huggingface_hub = pytest.importorskip("huggingface_hub")

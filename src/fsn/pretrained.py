@@ -36,7 +36,13 @@ def load(name: str | os.PathLike[str], *, device: str | torch.device = "cpu") ->
     ``name`` is a run folder, a folder that ``fsn export`` wrote, a model that comes with the package (``fsn-1m``,
     ``transformer-1m``), or ``user/model`` on Hugging Face, whose weights are downloaded; no code is run from there.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise UserError(f"a {type(name).__name__} names no model; pass fsn-1m, or the path of a run folder")
     text = os.fspath(name)
+    if str(device).startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(
+            'this PyTorch sees no CUDA GPU; pass device="cpu", or install a CUDA build of PyTorch'
+        )
     device = device if str(device) == "meta" else choose_device(str(device))
     folder = find_run(user_path(text))
     if (folder / "config.yaml").is_file():

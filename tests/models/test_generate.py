@@ -99,12 +99,19 @@ def test_at_the_highest_temperature_top_k_still_holds() -> None:
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ({"symbols": 0}, "at least one symbol, not 0"),
+        ({"symbols": 0}, "symbols must be a whole number, at least 1, not 0"),
         ({"temperature": -1.0}, "temperature must lie between 0 and 1,000,000, not -1.0"),
         ({"temperature": float("nan")}, "temperature must lie .* not nan"),
         ({"temperature": float("inf")}, "temperature must lie .* not inf"),
-        ({"top_k": 0}, "top_k must be at least 1, not 0"),
-        ({"context": 0}, "context must be at least 1, not 0"),
+        ({"symbols": 3.5}, "symbols must be a whole number, at least 1, not 3.5"),
+        ({"symbols": "3"}, "symbols must be a whole number, .* not '3'"),
+        ({"temperature": "hot"}, "temperature must lie .* not 'hot'"),
+        ({"temperature": None}, "temperature must lie .* not None"),
+        ({"top_k": -1}, "top_k must be a whole number, or 0 for all symbols, not -1"),
+        ({"top_k": 1.5}, "top_k must be a whole number, .* not 1.5"),
+        ({"context": 0}, "context must be a whole number, at least 1, not 0"),
+        ({"context": 2.5}, "context must be a whole number, .* not 2.5"),
+        ({"seed": "a"}, "seed must be a whole number .* not 'a'"),
         ({"seed": 2**64}, r"seed must be a whole number from 0 to 2\^64 - 1, not 18446744073709551616"),
         ({"seed": -1}, "seed must be a whole number .* not -1"),
     ],
@@ -112,6 +119,29 @@ def test_at_the_highest_temperature_top_k_still_holds() -> None:
 def test_impossible_wishes_are_refused(how: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         sample(small("fsn"), "a", **{"symbols": 3, **how})
+
+
+@pytest.mark.parametrize("prompt", [5, 0, None, ["a", "b"], [], torch.tensor([1])])
+def test_a_prompt_is_one_text(prompt: Any) -> None:
+    model = small("fsn")
+    model.tokenizer = LETTERS
+    for call in (model.generate, model.encode, model.begin):
+        with pytest.raises(UserError, match=rf"text is a {type(prompt).__name__}; pass one str"):
+            call(prompt)
+
+
+@pytest.mark.parametrize("tokens", [[1, 2, 3], "abc", None, torch.zeros(3)])
+def test_only_tensors_of_integers_are_decoded(tokens: Any) -> None:
+    model = small("fsn")
+    model.tokenizer = LETTERS
+    with pytest.raises(UserError, match="pass a tensor of integers"):
+        model.decode(tokens)
+
+
+def test_top_k_zero_is_every_symbol() -> None:
+    """As in transformers, and in what ``fsn export`` writes."""
+    model = small("fsn")
+    assert sample(model, "a", symbols=20, top_k=0) == sample(model, "a", symbols=20)
 
 
 def test_the_largest_seed_is_a_seed() -> None:

@@ -59,6 +59,13 @@ def test_tokens_that_are_no_tensor(tokens: Any) -> None:
         model(random_tokens(model), targets=tokens)
 
 
+@pytest.mark.parametrize("cache", [None, {}, 3])
+def test_a_cache_that_is_none(cache: Any) -> None:
+    model = small("fsn")
+    with pytest.raises(UserError, match=rf"cache is a {type(cache).__name__}; pass model\.new_cache\(\)"):
+        model.extend(random_tokens(model), cache)
+
+
 def test_the_sentence_names_the_culprit() -> None:
     model = small("fsn")
     good, bad = random_tokens(model), random_tokens(model) + 13

@@ -107,6 +107,8 @@ class LanguageModel(nn.Module):
             self._check_marks("padding", padding, tokens)
             if padding.dtype != torch.bool:
                 raise UserError(f"padding is {padding.dtype}; make it bool, true for padding")
+        if not isinstance(cache, Cache):
+            raise UserError(f"cache is a {type(cache).__name__}; pass model.new_cache()")
         if cache.batch not in (None, tokens.shape[0]):
             raise UserError(
                 f"the cache holds {cache.batch} sequences and tokens {tokens.shape[0]}; make them equal, "
@@ -210,15 +212,20 @@ class LanguageModel(nn.Module):
 
     def encode(self, text: str) -> Tensor:
         """Text -> tokens (1, T) on the model's device, ready for ``model(tokens)``."""
+        if not isinstance(text, (str, bytes, bytearray)):
+            raise UserError(f"text is a {type(text).__name__}; pass one str (of several texts, each by itself)")
         return self._tokenizer().encode(text).long().to(next(self.parameters()).device)[None]
 
     def decode(self, tokens: Tensor) -> str:
         """Tokens (T,) or (1, T) -> text."""
+        if not isinstance(tokens, Tensor) or tokens.is_floating_point():
+            what = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise UserError(f"tokens are a {what}; pass a tensor of integers, e.g. torch.tensor([1, 2])")
         return self._tokenizer().decode(tokens.detach().flatten().cpu())
 
     def begin(self, prompt: str = "") -> Tensor:
         """The prompt as tokens (1, T) on the model's device; where it is empty, what stands before a text."""
-        if prompt:
+        if prompt or not isinstance(prompt, str):
             return self.encode(prompt)
         return torch.tensor([[first_token(self._tokenizer())]], device=next(self.parameters()).device)
 

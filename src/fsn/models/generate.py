@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral, Real
+from reprlib import repr as short
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -39,14 +41,14 @@ def draw(
     """Yield ``symbols`` tokens that continue ``tokens`` (1, T), each as soon as it is drawn.
 
     The model sees at most the last ``context`` symbols, as many as a training window shows it. Each symbol is
-    drawn from softmax(logits / temperature), among the ``top_k`` likeliest if given; temperature 0, or next to it,
-    takes the likeliest. The same seed gives the same tokens.
+    drawn from softmax(logits / temperature), among the ``top_k`` likeliest if given and not 0; temperature 0, or next
+    to it, takes the likeliest. The same seed gives the same tokens.
 
     What was read is remembered, so that a symbol costs one position. When the window is full its last half is read
     again and the rest forgotten.
     """
     check_drawing(symbols, temperature, top_k, seed)
-    check(context >= 1, f"context must be at least 1, not {context}")
+    check(_whole(context, 1), f"context must be a whole number, at least 1, not {short(context)}")
 
     def drawn(tokens: Tensor) -> Iterator[int]:
         generator = torch.Generator().manual_seed(int(seed))
@@ -65,7 +67,7 @@ def draw(
                         "the model's logits are NaN or Inf: its training diverged or its file is damaged; load "
                         "other weights"
                     )
-                if top_k is not None and top_k < scores.numel():
+                if top_k and top_k < scores.numel():
                     scores[scores < scores.topk(top_k).values[-1]] = -torch.inf
                 if temperature < COLDEST:
                     new = scores.argmax()
@@ -81,11 +83,17 @@ def draw(
 
 def check_drawing(symbols: int, temperature: float, top_k: int | None, seed: int) -> None:
     """Stop if symbols cannot be drawn so."""
-    check(symbols >= 1, f"ask for at least one symbol, not {symbols}")
-    fits = 0 <= temperature <= HOTTEST
-    check(fits, f"temperature must lie between 0 and {HOTTEST:,.0f}, not {temperature}")
-    check(top_k is None or top_k >= 1, f"top_k must be at least 1, not {top_k}")
-    check(0 <= seed < 2**64, f"seed must be a whole number from 0 to 2^64 - 1, not {seed}")
+    check(_whole(symbols, 1), f"symbols must be a whole number, at least 1, not {short(symbols)}")
+    fits = isinstance(temperature, Real) and 0 <= temperature <= HOTTEST
+    check(fits, f"temperature must lie between 0 and {HOTTEST:,.0f}, not {short(temperature)}")
+    fits = top_k is None or _whole(top_k, 0)
+    check(fits, f"top_k must be a whole number, or 0 for all symbols, not {short(top_k)}")
+    fits = _whole(seed, 0) and seed < 2**64
+    check(fits, f"seed must be a whole number from 0 to 2^64 - 1, not {short(seed)}")
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, Integral) and int(value) >= least
 
 
 def first_token(tokenizer: Tokenizer) -> int:
