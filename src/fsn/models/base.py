@@ -213,7 +213,9 @@ class LanguageModel(nn.Module):
     def encode(self, text: str) -> Tensor:
         """Text -> tokens (1, T) on the model's device, ready for ``model(tokens)``."""
         if not isinstance(text, (str, bytes, bytearray)):
-            raise UserError(f"text is a {type(text).__name__}; pass one str (of several texts, each by itself)")
+            raise UserError(
+                f"text is a {type(text).__name__}; pass one str (of several texts, each by itself)"
+            )
         return self._tokenizer().encode(text).long().to(next(self.parameters()).device)[None]
 
     def decode(self, tokens: Tensor) -> str:
