@@ -54,6 +54,7 @@ def test_transformers_and_fsn_read_the_same_model(run: Run, exported: Path) -> N
     ids = tokenizer(TEXT, add_special_tokens=False, return_tensors="pt").input_ids
     assert ids[0].tolist() == run.encoding.encode(TEXT).tolist() and tokenizer.decode(ids[0]) == TEXT
     assert tokenizer.eos_token_id == tokenizer.bos_token_id == run.encoding.end
+    assert model.config.eos_token_id == model.config.bos_token_id == run.encoding.end
     assert tokenizer.pad_token_id == len(run.encoding) == model.config.vocab_size
     native, again = run.load_model(), fsn.load(exported)
     with torch.no_grad():

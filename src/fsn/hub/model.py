@@ -15,6 +15,7 @@ from transformers.utils import can_return_tuple
 
 from ..errors import UserError
 from ..models import build_from_config, config_from_dict
+from ..models.base import IGNORED
 from ..nn import Cache, Probe, record, replace
 
 CODE_FILE = "modeling_fsn"
@@ -50,12 +51,24 @@ class HubConfig(PreTrainedConfig):
     vocab_size: int = 0
     hidden_size: int = 0
     num_hidden_layers: int = 0
+    num_attention_heads: int = 1
+    max_position_embeddings: int = 0
+    """Symbols that training showed at once. Positions enter only as distances: longer texts are computed too."""
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    """None where symbols are bytes: generation goes on over line breaks."""
+    pad_token_id: int | None = None
+    """None: the tokenizer's is not among the model's symbols."""
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.architecture is not None:
             model = config_from_dict(self.architecture)
             self.vocab_size, self.num_hidden_layers = model.vocab_size, model.layers
             self.hidden_size = int(getattr(model, "k", 0) or getattr(model, "width", 0))
+            self.num_attention_heads = int(getattr(model, "heads", 1))
+        self.max_position_embeddings = self.window - 1
+        self.bos_token_id = self.line_break if self.end is None else self.end
+        self.eos_token_id = self.end if self.eos_token_id is None else self.eos_token_id
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -148,6 +161,11 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         return self.model.get_submodule("embedding")
 
+    def gradient_checkpointing_enable(self, *args: Any, **named: Any) -> None:
+        raise UserError(
+            "this model has no gradient checkpointing; to save memory, take smaller batches and accumulate gradients"
+        )
+
     def resize_token_embeddings(self, *size: Any, **named: Any) -> nn.Module:
         raise UserError("the symbols of this model are those of its corpus; train a new one for others")
 
@@ -193,6 +211,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             labels = predictable(self._as_read(labels), padding)
+            self._check_labels(labels, logits.shape[:2], kwargs.get("ignore_index", IGNORED))
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return CausalLMOutputWithPast(
@@ -256,13 +275,26 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             raise UserError(f"a {type(cache).__name__} is not this model's cache; pass a HubCache")
         return tokens
 
+    def _check_labels(self, labels: Tensor, shape: torch.Size, ignored: int) -> None:
+        if labels.shape != shape:
+            raise UserError(
+                f"labels have shape {tuple(labels.shape)}; pass one for each input, {tuple(shape)}"
+            )
+        symbols = self.config.vocab_size
+        wrong = ((labels < 0) | (labels >= symbols)) & (labels != ignored)
+        if bool(wrong.any()):
+            raise UserError(
+                f"labels hold {int(labels[wrong][0])}, but this model has symbols 0 to {symbols - 1}; give {ignored} "
+                "to what counts nothing"
+            )
+
 
 def predictable(labels: Tensor, padding: Tensor | None) -> Tensor:
     """``labels`` (B, T) with −100 where the label is padding, or the position before it is."""
     if padding is None:
         return labels
     before = torch.nn.functional.pad(padding[:, :-1], (1, 0))
-    return labels.masked_fill(padding | before, -100)
+    return labels.masked_fill(padding | before, IGNORED)
 
 
 def by_head(attention: Tensor) -> Tensor:
