@@ -20,6 +20,7 @@ from fsn.cli import main
 from fsn.errors import UserError
 from fsn.pretrained import SHIPPED, shipped
 from fsn.train import find_run, load_run
+from fsn.train.evaluate import read_evaluations
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "The [[Roman Empire]] was a city of the Roman Empire, and the Roman Empire was an empire. " * 2
@@ -153,6 +154,10 @@ def test_shipping_makes_what_is_shipped(tmp_path: Path) -> None:
     assert one.config == two.config and one.metrics == two.metrics
     weights, expected = one.best_weights()[0], two.best_weights()[0]
     assert all(torch.equal(weights[key], value) for key, value in expected.items())
+    evaluated, known = (read_evaluations(f / "evaluations.jsonl") for f in (tmp_path, SHIPPED))
+    assert [{**line, "run": "fsn-1m"} for line in evaluated] == [x for x in known if x["run"] == "fsn-1m"]
+    ship(ROOT / "results" / "fsn-1m-seed0", made)
+    assert read_evaluations(tmp_path / "evaluations.jsonl") == evaluated
 
 
 def test_a_wheel_in_an_empty_folder_without_network(tmp_path: Path) -> None:

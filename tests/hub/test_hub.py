@@ -25,7 +25,9 @@ from tests.train import tiny
 
 transformers = pytest.importorskip("transformers")
 from fsn.hub import FSNForCausalLM, HubCache, HubConfig, export_run, make_tokenizer  # noqa: E402
+from fsn.hub.export import card  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["fsn", "fsn-mf", "kuramoto", "transformer"]
 
 
@@ -408,8 +410,33 @@ def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:
     assert torch.equal(logits, model(one).logits)
     with pytest.raises(UserError, match="symbols of this model"):
         model.resize_token_embeddings(300)
+    with pytest.raises(UserError, match="no gradient checkpointing"):
+        model.gradient_checkpointing_enable()
+    for label in (model.config.vocab_size, 300, -1):  # the first is padding, which nobody has marked
+        with pytest.raises(UserError, match=rf"labels hold {label}, but .* symbols 0 to \d+; give -100"):
+            model(one, labels=torch.tensor([[0, label]]))
+    assert model(one, labels=torch.tensor([[0, -7]]), ignore_index=-7).loss.isnan()  # nothing counts
+    with pytest.raises(UserError, match=r"labels have shape \(1, 1\)"):
+        model(one, labels=one[:, :1])
     with pytest.raises(UserError, match="architecture"):
         FSNForCausalLM(HubConfig())
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+def test_the_config_answers_what_tools_ask(exported: dict[str, Path], family: str) -> None:
+    model, tokenizer = load(exported[family])
+    config, line_break = model.config, model.config.line_break
+    assert (config.num_attention_heads, config.hidden_size, config.num_hidden_layers) == (1, 16, 2)
+    assert config.max_position_embeddings == tokenizer.model_max_length == 31
+    assert config.bos_token_id == line_break and config.eos_token_id is config.pad_token_id is None
+    with torch.no_grad():  # only line breaks, and it goes on after each
+        model.model.compute_logits = lambda tokens, _: one_hot_logits(tokens, line_break, config.vocab_size)
+        assert model.generate(max_new_tokens=40, do_sample=False).tolist() == [41 * [line_break]]
+
+
+def one_hot_logits(tokens: torch.Tensor, symbol: int, symbols: int) -> torch.Tensor:
+    row = torch.nn.functional.one_hot(torch.tensor(symbol), symbols).float()
+    return row.expand(*tokens.shape, symbols)
 
 
 def test_a_fresh_model_keeps_its_own_initial_values() -> None:
@@ -441,6 +468,33 @@ def test_the_command_writes_a_folder_once(
         with pytest.raises(SystemExit):
             main(["export", str(runs["fsn"].folder), impossible])
         assert capsys.readouterr().err.startswith("fsn: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        (SHIPPED / "fsn-1m", "1.5977 bits per symbol, epoch 29 "),
+        (SHIPPED / "transformer-1m", "1.6244 bits per symbol, epoch 30 "),
+        (ROOT / "results" / "fsn-1m-seed0", "1.5977 bits per symbol, epoch 29 "),
+    ],
+)
+def test_the_card_has_the_readmes_number(name: Path, bits: str, tmp_path: Path) -> None:
+    """That in float32: the FSN was validated in bfloat16 while it trained."""
+    run = load_run(name)
+    assert f"| validation | {bits}|" in card(run, "best", 0)
+    shutil.copytree(name, alone := tmp_path / run.name)
+    (tmp_path / "evaluations.jsonl").write_text(
+        json.dumps(
+            {
+                "run": run.name, "which": "best", "split": "valid", "precision": "fp32", "length": 256,
+                "stride": 128, "bits": 1.0, "weights_sha256": "others",
+            }
+        )
+    )  # fmt: skip
+    rounded = "fsn" in run.name
+    assert (
+        "1.6010 bits per symbol (validated in bf16), epoch 29" in card(load_run(alone), "best", 0)
+    ) == rounded
 
 
 def test_a_tokenizer_speaks_bytes() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -15,12 +16,16 @@ from transformers.utils import logging
 from ..data import Alphabet, Encoding, Subwords
 from ..errors import UserError
 from ..io import writing
+from ..measure.losses import weights_hash
+from ..measure.metrics import validated_in
 from ..models import config_to_dict
 from ..models.generate import first_token
+from ..paper.bench import EVALUATIONS
 from ..progress import say
 from ..train import Run, find_run, load_run
 from ..train.checkpoint import Checkpoints, read_state
 from ..train.commands import RunPath
+from ..train.evaluate import read_evaluations
 from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
 
@@ -124,12 +129,25 @@ def last_step(run: Run) -> int:
     return int(read_state(checkpoints.folder / names[0])["step"]) if names else run.step
 
 
+def validated(run: Run, best: Mapping[str, Any]) -> str:
+    """The loss of the best weights: that in float32 where ``evaluations.jsonl`` beside the run's folder has it."""
+    asked: dict[str, Any] = {"run": run.name, "which": "best", "split": "valid", "precision": "fp32"}
+    asked |= {"length": run.recipe.length, "stride": run.recipe.eval_stride}
+    weights = weights_hash(run.folder)
+    for line in read_evaluations(run.folder.parent / EVALUATIONS):
+        if asked.items() <= line.items() and line.get("weights_sha256", weights) == weights:
+            return f"{line['bits']:.4f} bits per symbol"
+    precision = validated_in(run)
+    rounded = "" if precision == "fp32" else f" (validated in {precision})"
+    return f"{best['valid_bits']:.4f} bits per symbol{rounded}"
+
+
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     """The model card."""
     best = run.best if which == "best" else None
     bits, steps = "not measured", last_step(run)
     if best is not None:
-        bits, steps = f"{best['valid_bits']:.4f} bits per symbol, epoch {best['epoch']}", best["step"]
+        bits, steps = f"{validated(run, best)}, epoch {best['epoch']}", best["step"]
         if "valid_bits_per_byte" in best:
             bits += f", {best['valid_bits_per_byte']:.4f} bits per byte"
     config, n = run.config, len(run.encoding)
