@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import fsn
 from benchmarks import decode, floor
 from fsn.models import FSNConfig
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +27,18 @@ def test_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert row["kept"] == {"fsn": 9 * 176, "fsn, lean": 2 * 176, "transformer": 2 * 120}
     assert 1.7 < row["products"] < 1.8
     assert all(value > 0 for value in row["ms"].values()) and "transformer" in capsys.readouterr().out
+
+
+def test_the_pages_table_is_the_logs() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "site" / "decode_table.py"))
+    page = made["PAGE"].read_text("utf-8")
+    rows = json.loads(made["NUMBERS"].read_text("utf-8"))["rows"]
+    remedy = "python docs/site/decode_table.py brings docs/hub.md up to date"
+    assert made["fill"](page, rows).splitlines() == page.splitlines(), remedy
+    log = made["NUMBERS"].with_suffix(".txt").read_text("utf-8")
+    for row in rows:
+        times = (f"{row['ms'][way]:.3f}" for way in ("fsn", "fsn, lean", "transformer"))
+        assert f"{row['batch']:>5}{row['read']:>6}" + "".join(f"{t:>14}" for t in times) in log
 
 
 def test_wrong_logits_get_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
