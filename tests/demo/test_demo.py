@@ -297,19 +297,18 @@ ARCHIVED = {
 
 def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     found = demo.data["full_size"]
-    rounded = {model["key"]: model["rounded"] for model in found["models"]}
-    assert rounded["fsn"] and not rounded["transformer"], "one curve is in bfloat16, the other in float32"
-    assert demo.html.count("(validated in bfloat16; about 0.004 less in float32)") == sum(rounded.values())
-    assert rounded.keys() == ARCHIVED.keys()
+    models = {model["key"]: model for model in found["models"]}
+    assert models.keys() == ARCHIVED.keys()
+    assert (models["fsn"]["validated_in"], models["transformer"]["validated_in"]) == ("bfloat16", "float32")
     for model in found["models"]:
         run = load_run(ROOT / "results" / ARCHIVED[model["key"]])
         assert model["bits"] == run.epochs[29]["valid_bits"]
         assert [loss for _, loss in model["curve"]] == [round(row["valid_bits"], 4) for row in run.epochs]
-    curves = {model["key"]: model["curve"] for model in found["models"]}
-    ours, theirs = curves["fsn"], curves["transformer"]
-    epoch = found["crossing"]["epoch"]
+    ours, theirs = models["fsn"]["curve"], models["transformer"]["curve"]
+    epoch, share = models["fsn"]["epoch"], models["fsn"]["share"]
     assert ours[epoch - 1][1] <= theirs[-1][1] < ours[epoch - 2][1]
-    assert found["crossing"]["ratio"] == pytest.approx(ours[epoch - 1][0] / theirs[-1][0], abs=1e-3)
+    assert models["kuramoto"]["epoch"] is None and models["transformer"]["epoch"] == 30
+    assert share == pytest.approx(ours[epoch - 1][0] / theirs[-1][0], abs=1e-3)
     shown = found["snippet"]["models"]
     assert shown["fsn"]["second"] < 0.5 * shown["fsn"]["first"], "it copies"
     assert shown["cut"]["second"] > 0.8 * shown["cut"]["first"], "and with that field gone it does not"
@@ -322,9 +321,12 @@ def test_full_size_models_are_the_repositorys_own(demo: Demo) -> None:
     assert shown["kuramoto"]["second"] > 1.3 * shown["fsn"]["second"], "Kuramoto attention copies worse"
     kvshift = shown["transformer-kvshift"]
     assert kvshift["second"] < 0.5 * kvshift["first"], "the shift alone copies too"
-    assert f"FSN {found['models'][0]['bits']:.4f}" in demo.html
-    assert f"KV shift {found['models'][-1]['bits']:.4f}" in demo.html and "without oscillators" in demo.html
-    assert f"after epoch {epoch}, in" in demo.html and "FSN at full size" in demo.printed
+    rows = re.findall(r"<tr>.*?</tr>", demo.html[demo.html.index('id="full-curves"') :])
+    for model, row in zip(found["models"], rows[1:], strict=False):
+        for cell in (model["name"], f"{model['bits']:.4f}", model["validated_in"]):
+            assert f"{cell}<" in row
+    assert f"epoch {epoch}, {100 * share:.0f} % of its time" in demo.html
+    assert "FSN at full size" in demo.printed
 
 
 def test_an_empty_folder_has_the_shipped_models(tmp_path: Path) -> None:
@@ -342,8 +344,10 @@ def test_without_finished_runs_the_page_leaves_them_out(demo: Demo, tmp_path: Pa
     shutil.copytree(ROOT / "results" / "transformer-1m-nodrop-seed0", tmp_path / "transformer")
     two = full_size(tmp_path)
     assert two is not None and [model["key"] for model in two["models"]] == ["fsn", "transformer"]
-    assert "Kuramoto 1." in demo.html and "Kuramoto 1." not in build_page(demo.data | {"full_size": two})
-    assert "without oscillators" not in build_page(demo.data | {"full_size": two})
+    rows = [
+        page.count('<span class="sub">') for page in (demo.html, build_page(demo.data | {"full_size": two}))
+    ]
+    assert rows == [3 + 4, 3 + 2]
     html = build_page(demo.data | {"full_size": None})
     assert 'id="full-size"' not in html and all(
         f'<section id="{name}">' in html for name in SECTIONS if name != "full-size"

@@ -28,7 +28,7 @@ def demo(
       fsn demo --minutes 20
       fsn demo --corpus path/to/folder
 
-    Interrupt it as you like; the same command goes on where it stopped.
+    Interrupt it as you like; the same command resumes.
 
     Args:
         minutes: About how long it may take on two cores. This sets the number of steps beforehand, so that

@@ -36,13 +36,13 @@ from ..measure import (
     label_corpus,
     look,
     margin_table,
-    pace_notes,
     read_kernel,
     time_to_target,
     without_field,
 )
 from ..measure.copy_depth import CAP
-from ..models import FSNConfig, LanguageModel, preset
+from ..measure.metrics import validated_in
+from ..models import LanguageModel, preset
 from ..nn import record
 from ..progress import track
 from ..train import Run, load_run
@@ -185,8 +185,10 @@ SENTENCE = "The zorblat of Quokkahaven feeds on lupin leaves and moonlight. "
 FULL_PROMPT = "The Roman Empire "
 FULL_SYMBOLS = 320
 EPOCHS = 30
-FULL_MODELS = {key: name for key, (name, _) in MODELS.items()} | {"transformer-kvshift": "KV shift"}
-"""Their names on the page; KV shift is the transformer's own way to successors, without oscillators."""
+FULL_MODELS = MODELS | {
+    "transformer-kvshift": ("KV shift", "a transformer; keys and values are mixed with their predecessors'")
+}
+"""Their names on the page, and what they do; KV shift is the transformer's own way to successors."""
 
 
 def full_size(results: Path) -> dict[str, Any] | None:
@@ -200,15 +202,16 @@ def full_size(results: Path) -> dict[str, Any] | None:
         return None
     ours = found["fsn"]
     models = {key: run.load_model() for key, run in found.items()}
-    (crossing,) = time_to_target([ours], [found["transformer"]], EPOCHS, steady=True).against_mean
+    crossings = time_to_target([*found.values()], [found["transformer"]], EPOCHS, steady=True).against_mean
     shown = snippet(models, SENTENCE)
     with without_field(models["fsn"], "successor", ours.model_config.layers - 1):
         shown["models"] |= snippet({"cut": models["fsn"]}, SENTENCE)["models"]
     return {
-        "models": [_curve(key, run) for key, run in found.items()],
-        "crossing": {"epoch": crossing.epoch, "ratio": crossing.ratio},
+        "models": [
+            _curve(key, run) | {"epoch": crossing.epoch, "share": crossing.ratio}
+            for (key, run), crossing in zip(found.items(), crossings, strict=True)
+        ],
         "device": str(ours.environment.get("device") or "unknown device"),
-        "even": not pace_notes(found.values()),
         "text": ours.config["corpus"]["name"],
         "snippet": shown,
         "prompt": FULL_PROMPT,
@@ -231,10 +234,12 @@ def _curve(key: str, run: Run) -> dict[str, Any]:
     losses = curve.loss.tolist()
     return {
         "key": key,
-        "name": FULL_MODELS[key],
+        "name": FULL_MODELS[key][0],
+        "about": FULL_MODELS[key][1],
         "bits": losses[-1],
-        "rounded": isinstance(run.model_config, FSNConfig)
-        and any(row.get("valid_precision") != "fp32" for row in finished_epochs(run)),
+        "validated_in": {"fp32": "float32", "bf16": "bfloat16"}.get(
+            validated := validated_in(run), validated
+        ),
         "curve": [
             [round(s / 60, 3), round(b, 4)] for s, b in zip(curve.seconds.tolist(), losses, strict=True)
         ],

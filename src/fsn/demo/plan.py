@@ -79,7 +79,7 @@ def make_plan(corpus: Corpus, name: str, out: Path, steps: int, seed: int = 0) -
     """The three runs; ``name`` is what ``fsn train`` knows the corpus by.
 
     Their folder's name holds a fingerprint of all choices and of the text: a demo with other options never
-    meets the runs of this one, and the same demo goes on where it stopped. The transformer has the even width whose
+    meets the runs of this one, and the same demo resumes. The transformer has the even width whose
     total lands nearest the FSN's.
     """
     if steps < 1:

@@ -103,8 +103,10 @@
   // -- the text ------------------------------------------------------------------------------------------------
   function letters(labels, each) {
     const row = make("div", { class: "letters" });
+    let word; // lines break between words
     labels.forEach((label, i) => {
-      row.append(make("i", { "data-i": i, ...each(i) }, glyph(label)));
+      if (!i || /\s$/.test(labels[i - 1]) || /^\s\S/.test(label)) row.append(word = make("span"));
+      word.append(make("i", { "data-i": i, ...each(i) }, glyph(label)));
       if (label === "\n") row.append(make("b"));
     });
     return row;

@@ -55,33 +55,25 @@ def recall_words(recall: dict[str, Any]) -> dict[str, str]:
     }
 
 
-ROUNDED = " (validated in bfloat16; about 0.004 less in float32)"
-
-
 def full_size_section(found: dict[str, Any] | None) -> str:
     """The models at full size and where they look, or nothing where there are none."""
     if found is None:
         return ""
-    crossing = found["crossing"]
-    told = {
-        "text": escape(found["text"]),
-        "crossing": f"The FSN is as low as the transformer's end after epoch {crossing['epoch']}, in "
-        f"{100 * crossing['ratio']:.0f} % of its time."
-        if crossing["epoch"]
-        else "The FSN does not get as low as the transformer.",
-        "ends": ", ".join(
-            f"{escape(m['name'])} {m['bits']:.4f}" + (ROUNDED if m["rounded"] else "")
-            for m in found["models"]
-        ),
-        "pace": ""
-        if found["even"]
-        else "Epochs that shared the GPU with other work count as a run's median epoch.",
-        "shift": "KV shift is a transformer whose keys and values are mixed with their predecessors': successors "
-        "without oscillators."
-        if any(m["key"] == "transformer-kvshift" for m in found["models"])
-        else "",
-    }
+    columns = ("bits per character", "validated in", "as low as the transformer's end")
+    rows = []
+    for model in found["models"]:
+        reached = (
+            f"epoch {model['epoch']}, {100 * model['share']:.0f} % of its time" if model["epoch"] else "—"
+        )
+        rows.append([named(model), f"{model['bits']:.4f}", escape(model["validated_in"]), reached])
+    told = {"text": escape(found["text"]), "table": table(["", *columns], rows, kind="stacked")}
     return Template(asset(__package__, "full_size.html")).substitute(told)
+
+
+def named(model: dict[str, Any]) -> str:
+    """A model's name in a table, with its colour and what it does."""
+    about = f'<span class="sub">{escape(model["about"])}</span>'
+    return f'<i class="key" style="--shade:var(--{model["key"]})"></i>{escape(model["name"])}{about}'
 
 
 def results_table(findings: dict[str, Any]) -> str:
@@ -96,8 +88,7 @@ def results_table(findings: dict[str, Any]) -> str:
     rows = []
     for model in models:
         shade = f"--shade:var(--{model['key']})"
-        about = f'<span class="sub">{escape(model["about"])}</span>'
-        cells = [f'<i class="key" style="{shade}"></i>{escape(model["name"])}{about}']
+        cells = [named(model)]
         for field, _, form, pick in columns:
             known = [m[field] for m in models if m[field] is not None]
             if model[field] is None:
