@@ -20,7 +20,7 @@ import tyro
 from fsn.cli import COMMANDS, bound, gathered, main, sentence_of
 from fsn.data import Windows
 from fsn.models import preset
-from fsn.train import load_run
+from fsn.train import evaluate, load_run
 from tests.train.tiny import TINY_FLAGS, call, text
 
 
@@ -172,6 +172,51 @@ def test_train_eval_generate(tmp_path: Path, corpus_file: Path, capsys: pytest.C
     assert "sha256 differs" in fails(capsys, "eval", out, "--device", "cpu")
 
 
+def test_eval_on_another_text(tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, other = str(tmp_path / "run"), tmp_path / "other.txt"
+    words = ["train", "fsn-1m", "--corpus", str(corpus_file), "--out", out, *TINY_FLAGS, "--device", "cpu"]
+    main([*words, "--max-steps", "4", "--model", "k=8", "layers=1"])
+    capsys.readouterr()
+    other.write_bytes(text(300, seed=5))
+    assert "evaluate on another one with `fsn eval RUN --text PATH`" in fails(
+        capsys, "eval", out, "--corpus", other
+    )
+    main(["eval", out, "--text", str(other), "--device", "cpu", "--as-json"])
+    found = json.loads(capsys.readouterr().out)
+    run = load_run(out)
+    tokens = run.encoding.encode(other.read_bytes())
+    assert found["bits"] == evaluate(run.load_model(), Windows(tokens, 32, 16)).bits == found["bits_per_byte"]
+    assert (found["symbols"], found["split"], found["text"]) == (len(tokens), None, str(other))
+    main(["eval", out, "--text", str(other), "--device", "cpu"])
+    shown = capsys.readouterr().out
+    assert (
+        f"other.txt ({len(tokens):,} symbols), fp32" in shown
+        and f"{found['bits']:.4f} bits per byte" in shown
+    )
+
+    (tmp_path / "short.txt").write_bytes(b"the phase")
+    main(["eval", out, "--text", str(tmp_path / "short.txt"), "--device", "cpu"])
+    assert "8 predictions in 1 windows" in capsys.readouterr().out
+    (tmp_path / "foreign.txt").write_bytes(text() + "€ and €".encode())
+    said = fails(capsys, "eval", out, "--text", tmp_path / "foreign.txt", "--device", "cpu")
+    assert r"6 of its" in said and r"b'\xe2' (2×)" in said and "leave them out of the text" in said
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"body": "the phase"}\n' * 40)
+    assert "give the column of the text with --text-column" in fails(capsys, "eval", out, "--text", rows)
+    said = fails(capsys, "eval", out, "--text", rows, "--text-column", "body")
+    assert "the model has no symbol for the end of one" in said
+    for more in (["--corpus", str(other)], ["--append", str(tmp_path / "x.jsonl")], ["--split", "test"]):
+        assert "--text" in fails(capsys, "eval", out, "--text", other, *more)
+    assert "go with --text" in fails(capsys, "eval", out, "--text-column", "body")
+
+
+def test_an_exported_folder_is_no_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for words in (["eval"], ["inspect"], ["generate"], ["export"], ["train", "--out", "x", "--begin-with"]):
+        said = fails(capsys, *words, tmp_path, *([tmp_path / "y"] if words == ["export"] else []))
+        assert "for fsn.load and `fsn explore`; name the run it was exported from" in said
+
+
 def test_a_prompt_may_hold_any_byte_of_the_corpus(
     tmp_path: Path, corpus_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,7 +260,8 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["train"], "preset, --out is missing"),
+        (["train"], "--out is missing"),
+        (["train", "--out", "x"], "no preset is given: `fsn models` lists them"),
         (["train", "fsn-1m", "--out"], "--out needs a value"),
         (
             ["train", "fsn-1m", "--out", "x", "--lr", "quick"],
@@ -227,6 +273,7 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
         ),
         (["train", "fsn-1m", "--out", "x", "--learning", "3"], "'--learning' is not an option or value"),
         (["generate", "fsn-1m", "--temperatur", "0"], "this command knows; did you mean --temperature? `fsn"),
+        (["train", "fsn-1m", "--out", "x", "--learning_rate", "3"], "did you mean --lr? `fsn train"),
         (["train", "fsn-1m", "--out", "x", "--warm_steps", "3"], "did you mean --warmup-steps?"),
         (
             ["train", "fsn-1m", "--out", "x", "--resume", "no"],

@@ -34,7 +34,7 @@ pytest.importorskip("mkdocs")
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 ELSEWHERE = {"modeling_fsn.py", "src/dataloaders/dfa.py", "train2.py"}
-"""Files that pages name and that are not the project's: one that `fsn export` writes, one of seq_icl's, one that is lost."""
+"""Files that pages name and that are not the project's: `fsn export` writes one, seq_icl has one, and one is lost."""
 RECORDS = {ROOT / "CHANGELOG.md", DOCS / "lab-notes.md", DOCS / "reproduction.md"}
 """Pages that speak of what was, or that a command writes."""
 CURRENT = [page for page in PAGES if page not in RECORDS]

@@ -52,6 +52,14 @@ examples:
 """
 
 
+CALLED_ELSEWHERE = {
+    "--learning-rate": "--lr",
+    "--steps": "--max-steps",
+    "--context-length": "--length",
+    "--block-size": "--length",
+    "--gradient-accumulation-steps": "--accumulate",
+}
+"""Options by the names that other programs give them."""
 NOT_AN_INT = "invalid literal for int() with base 10:"
 """Python's message for a number that is not whole."""
 
@@ -183,7 +191,9 @@ def one_sentence(command: str, options: Sequence[str] = ()) -> Iterator[None]:
         sentence = sentence_of(event)
         if sentence:
             unknown = event.tokens[0] if type(event).__name__ == "UnrecognizedArgs" else ""
-            hint = did_you_mean(unknown.replace("_", "-"), options)
+            unknown = unknown.replace("_", "-")
+            meant = CALLED_ELSEWHERE.get(unknown)
+            hint = did_you_mean(unknown, options) if meant not in options else f"did you mean {meant}? "
             raise UserError(f"{sentence}; {hint}`{command} --help` explains the options")
 
     errors = getattr(tyro, "_errors", None)

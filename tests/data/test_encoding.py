@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import itertools
 import json
+import logging
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -254,15 +258,19 @@ def test_bytes_are_counted_document_by_document(tokenizer: Tokenizer) -> None:
 
 def test_bad_token_files_are_one_sentence(tmp_path: Path) -> None:
     np.zeros(100, dtype=np.uint16).tofile(tmp_path / "x.bin")
-    with pytest.raises(UserError, match="holds tokens: give their number with --vocab-size"):
+    both = r"give their number with --vocab-size, or .* --tokenizer, and their type with --token-dtype uint16"
+    with pytest.raises(UserError, match=both):
         load(tmp_path / "x.bin")
     with pytest.raises(UserError, match="give --token-dtype uint16"):
         load(tmp_path / "x.bin", reading=ReadOptions(vocab_size=10))
     with pytest.raises(UserError, match="token_dtype is 'float32'; it takes one of uint16, uint32"):
         ReadOptions(token_dtype="float32")  # type: ignore[arg-type]
-    for name, raw in {"odd.bin": b"abc", "empty.bin": b""}.items():
+    for name, raw, said in (
+        ("odd.bin", b"abc", "cannot be read as tokens"),
+        ("no.bin", b"", "no.bin is empty"),
+    ):
         (tmp_path / name).write_bytes(raw)
-        with pytest.raises(UserError, match="cannot be read as tokens"):
+        with pytest.raises(UserError, match=said):
             load(tmp_path / name, reading=ReadOptions(token_dtype="uint16", vocab_size=10))
     for name, array in {"f.npy": np.zeros(9), "two.npy": np.zeros((3, 3), dtype=np.int64)}.items():
         np.save(tmp_path / name, array)
@@ -285,6 +293,8 @@ def test_bad_tokenizers_are_one_sentence(tmp_path: Path, saved: Path) -> None:
         load_tokenizer(str(tmp_path / "no.json"))
     with pytest.raises(UserError, match=r"there is no tokenizer '.*nowhere'"):
         load_tokenizer(str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"there is no tokenizer 'mistyped\.json': give the path"):
+        load_tokenizer("mistyped.json")
     with pytest.raises(UserError, match="not known here"):
         load_tokenizer("~nosuchuser/x")
     with pytest.raises(UserError, match="is not a regular file: give the path of a tokenizer"):
@@ -319,3 +329,121 @@ def test_a_folder_that_transformers_saved(tmp_path: Path) -> None:
     fast.save_pretrained(tmp_path)
     encoding = load_tokenizer(str(tmp_path))
     assert encoding.end == fast.eos_token_id and encoding.decode(encoding.encode("the phase")) == "the phase"
+
+
+def test_a_name_that_is_no_file_is_sought_in_what_was_downloaded_and_then_on_the_hub(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped path never, and without a network one sentence comes at once, without the client's retries."""
+    transformers, hub = pytest.importorskip("transformers"), pytest.importorskip("huggingface_hub")
+    asked: list[object] = []
+
+    def found(source: str, local_files_only: bool, **_: object) -> object:
+        asked.append((source, local_files_only))
+        logging.getLogger("huggingface_hub.utils").warning("retrying")
+        if local_files_only and source != "kept":
+            raise OSError("it is not in the cache")
+        return transformers.PreTrainedTokenizerFast(tokenizer_object=byte_pairs(), eos_token=END)
+
+    def model_info(name: str, timeout: float) -> None:
+        if name == "nobody/knows":
+            raise ConnectionError("no network")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", found)
+    monkeypatch.setattr(hub, "model_info", model_info)
+    for mistyped in ("nope.json", "runs/nope.json", "runs/tiny/words", "./words", "/words"):
+        with pytest.raises(UserError, match="there is no tokenizer"):
+            load_tokenizer(mistyped)
+    assert asked == []
+    assert load_tokenizer("kept").end == load_tokenizer("some/one").end
+    assert asked == [("kept", True), ("some/one", True), ("some/one", False)]
+    with pytest.raises(UserError, match=r"there is no tokenizer 'nobody/knows' \(no network\)"):
+        load_tokenizer("nobody/knows")
+    said = capsys.readouterr().err
+    assert "retrying" not in said and said.count("looking for the tokenizer") == 2
+
+
+@pytest.mark.parametrize("sizes", [[540] * 10, [40] * 17 + [4000] + [3], [9000, 1, 1]])
+def test_few_documents_are_cut_where_the_parts_begin(sizes: list[int], saved: Path) -> None:
+    texts = [("größe " * size)[:size] for size in sizes]
+    whole = "".join(texts).encode()
+    plain = Corpus.from_documents("x", texts)
+    assert min(len(plain.train), len(plain.valid)) < 50, "uncut, one part has next to nothing"
+    for encoding in (None, load_tokenizer(str(saved))):
+        corpus = Corpus.from_documents("x", texts, encoding, cut=True)
+        parts = [corpus.tokens(split) for split in ("train", "valid", "test")]
+        spoken = [corpus.decode(part[part != corpus.end]).encode() for part in parts]
+        assert b"".join(spoken) == whole and corpus.sha256 == plain.sha256
+        assert corpus.n_bytes == tuple(map(len, spoken))
+        assert abs(len(spoken[1]) - len(whole) / 20) < 4 and abs(len(spoken[2]) - len(whole) / 20) < 4
+        assert all(part[0] == part[-1] == corpus.end for part in parts)
+        assert corpus.record()["cut_documents"] is True and "cut_documents" not in plain.record()
+
+
+def test_the_whole_text_has_each_end_once(saved: Path) -> None:
+    texts = documents(40)
+    corpus = Corpus.from_documents("x", texts, load_tokenizer(str(saved)))
+    assert int((corpus.tokens(None) == corpus.end).sum()) == 41
+    share = corpus.tokens_per_byte(None)
+    assert share == len(corpus.tokens(None)) / sum(len(text.encode()) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_compressed_text_is_read_as_text(tmp_path: Path, suffix: str, pack: Any) -> None:
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in documents(30)).encode()
+    for name, raw, reading in (
+        ("a.txt", TEXT.encode(), None),
+        ("b.jsonl", rows, ReadOptions(text_column="text")),
+    ):
+        (tmp_path / name).write_bytes(raw)
+        (tmp_path / (name + suffix)).write_bytes(pack(raw))
+        plain, packed = (load(tmp_path / x, reading=reading) for x in (name, name + suffix))
+        assert plain.sha256 == packed.sha256 and torch.equal(plain.train, packed.train)
+    with pytest.raises(UserError, match=r"is a table: give the column"):
+        load(tmp_path / f"b.jsonl{suffix}")
+    (tmp_path / f"bad{suffix}").write_bytes(pack(TEXT.encode())[:-9])
+    with pytest.raises(UserError, match=r"cannot be unpacked"):
+        load(tmp_path / f"bad{suffix}")
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.jsonl.zst", "a.parquet.gz", "ids.bin.xz", "a.7z"])
+def test_other_archives_are_not_learned_byte_by_byte(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(bytes(range(256)) * 40)
+    for reading in (None, ReadOptions(text_column="text")):
+        with pytest.raises(UserError, match=f"{name} is compressed: unpack it first"):
+            load(tmp_path / name, reading=reading)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "sentence"),
+    [
+        ("a.json", '[{"text": "a"}]', r"it is not an object: give JSONL.*\(jq -c"),
+        ("a.json", '[\n{"text": "a"}\n]', r"line 1 of .*a\.json is not JSON: give JSONL.*\(jq -c"),
+        ("a.csv", "text,n\na,1\n", r"line 1 of .*a\.csv is not JSON: give JSONL.*or Parquet, not \.csv"),
+    ],
+)
+def test_other_tables_say_what_would_do(tmp_path: Path, name: str, raw: str, sentence: str) -> None:
+    (tmp_path / name).write_text(raw)
+    with pytest.raises(UserError, match=sentence):
+        load(tmp_path / name, reading=ReadOptions(text_column="text"))
+
+
+def test_wide_tokens_read_as_narrow_ones_are_noticed(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).integers(1, 500, 2000).astype(np.uint32)
+    numbers.tofile(tmp_path / "x.bin")
+    for kind, warned in (("uint16", True), ("uint32", False)):
+        reading = ReadOptions(token_dtype=kind, vocab_size=500)  # type: ignore[arg-type]
+        assert ("every second token is 0" in load(tmp_path / "x.bin", reading=reading).left_out) == warned
+
+
+def test_the_model_names_what_it_cannot_read() -> None:
+    corpus = Corpus.from_bytes("mine", b"abc" * 50 + b"zz\xff")
+    said = r"2 of the 5 symbols of the corpus mine .* 3 of its 153 bytes: b'z' \(2×\), b'\\xff' \(1×\)"
+    with pytest.raises(UserError, match=said):
+        corpus.within(Alphabet(b"abc"))
+    with pytest.raises(
+        UserError, match="mine holds text, and the model reads tokens without a tokenizer: give it"
+    ):
+        corpus.within(TokenIds(9))

@@ -73,7 +73,7 @@ def test_the_commands_of_the_page_on_data_run(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     run_code(page)
     found = commands(page)
-    assert len(found) == 5
+    assert len(found) == 6
     for command in found:
         words = shlex.split(command)
         assert words[0] == "fsn"

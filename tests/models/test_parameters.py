@@ -227,7 +227,11 @@ def test_many_symbols_can_be_matched_by_body_or_by_total() -> None:
     assert [body_parameters(c) for c in body] == [body_parameters(c) for c in small]
     for config in (preset(name, symbols, match="total") for name in names):
         assert abs(count_parameters(config) - 1_000_000) < 200_000
-    assert preset("fsn-1m", symbols, match="total", k=8).k == 8  # type: ignore[union-attr]
+    for name, width in (("fsn-1m", {"k": 8}), ("transformer-1m", {"width": 8})):
+        with pytest.raises(
+            UserError, match=r"match chooses the width, and (k|width)=8 sets it: leave out one"
+        ):
+            preset(name, symbols, match="total", **width)
     for name in names:
         for match in MATCHES:
             if name == "transformer-1m" or match != "total":

@@ -20,6 +20,17 @@ def test_defaults_are_the_papers() -> None:
     assert r.predictions == 255
 
 
+def test_windows_shorter_than_the_strides_do_not_skip_text() -> None:
+    def strides(**fields: Any) -> tuple[int, int]:
+        return Recipe(**fields).train_stride, Recipe(**fields).eval_stride
+
+    assert strides(length=512) == strides() == strides(length=128) == (64, 128)
+    assert strides(length=64) == (64, 32) and strides(length=32) == (8, 16) and strides(length=2) == (1, 1)
+    assert strides(length=32, train_stride=64, eval_stride=1024) == (64, 1024), "what is asked for stays"
+    assert Recipe.from_dict(Recipe(length=32).to_dict()) == Recipe(length=32)
+    assert Recipe() == Recipe(train_stride=64, eval_stride=128)
+
+
 def test_enwik8_has_21972_steps() -> None:
     windows = (90_000_000 - 256) // 64 + 1
     assert windows == 1_406_247

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import signal
@@ -21,7 +22,7 @@ from fsn.paper.archive import add_measurements
 from fsn.paper.bench import Bench
 from fsn.train import Recipe, Run, load_run, train
 from fsn.train.run import same_but_seed
-from fsn.train.sweep import read_sweep
+from fsn.train.sweep import Job, read_sweep
 from tests.paper.tiny import TINY
 from tests.train.tiny import (
     MODELS,
@@ -147,7 +148,7 @@ def test_a_signal_ends_the_step_and_leaves_a_checkpoint(
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code, errors
-    assert word in errors and "run the same command again to go on" in errors
+    assert word in errors and "run the same command again to resume" in errors
     assert "Traceback" not in errors
     steps = re.search(r"at step ([\d,]+) of", errors)
     assert steps is not None and reached(tmp_path / "run", int(steps[1].replace(",", "")))
@@ -516,6 +517,26 @@ def test_another_text_is_read_in_the_symbols_of_the_weights(
     main(["eval", str(run.folder)])
     said = capsys.readouterr().out
     assert f"{run.epochs[0]['valid_bits']:.4f} bits" in said, "measured in the same tokens"
+
+
+def test_the_model_is_that_of_the_weights_where_none_is_named(tmp_path: Path, source: Run) -> None:
+    go: dict[str, Any] = {"begin_with": source.folder, "quiet": True}
+    for number, (name, fields) in enumerate([(None, {}), ("fsn-1m", {}), (None, {"dropout": 0.3})]):
+        run = train(name, corpus(), tmp_path / str(number), recipe(max_steps=1), overrides=fields, **go)
+        assert run.model_config == dataclasses.replace(source.model_config, **fields)
+        assert run.config["preset"] == "fsn-1m"
+        again = train(name, corpus(), run.folder, recipe(max_steps=1), overrides=fields, **go)
+        assert again.finished
+    for fields, said in (({"layers": 1}, "layers"), ({"match": "body"}, "has no field 'match'")):
+        with pytest.raises(UserError, match=said):
+            train(None, corpus(), tmp_path / "x", recipe(max_steps=1), overrides=fields, **go)
+    with pytest.raises(UserError, match="no preset is given"):
+        train(None, corpus(), tmp_path / "x", recipe(max_steps=1), quiet=True)
+    job = Job(
+        "1", "fsn-1m", corpus().name, tmp_path / "1", recipe(max_steps=1), begin_with=str(source.folder)
+    )
+    assert job.state() == "finished", "a sweep takes the model of the weights too"
+    assert dataclasses.replace(job, model={"dropout": 0.3}).state() == "other settings"
 
 
 @pytest.mark.parametrize(

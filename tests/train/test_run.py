@@ -18,7 +18,7 @@ from fsn.cli import main
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
 from fsn.models import config_from_dict
-from fsn.train import NonFinite, Run, evaluate, load_run, train
+from fsn.train import NonFinite, Recipe, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
 from fsn.train.commands import train as command
 from fsn.train.run import RunFolder, check_out, read_metrics, same_but_seed, trailing
@@ -423,7 +423,8 @@ def test_names_that_cannot_be_a_folder_are_refused_before_the_text_is_read(
         (tmp_path / ("x" * 300), r"cannot be written \(File name too long\); choose another --out"),
     ):
         with pytest.raises(UserError, match=sentence):
-            command("fsn-1m", out=str(out), corpus="no such text", begin_with=tmp_path if begun else None)
+            begin = tmp_path if begun else None
+            command("fsn-1m", out=str(out), corpus="no such text", begin_with=begin, recipe=Recipe())
 
 
 def test_a_run_is_not_written_into_its_own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

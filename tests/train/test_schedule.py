@@ -81,9 +81,18 @@ def test_a_schedule_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None
         rates(epochs=1, **fields)
 
 
+def test_what_made_the_run_short_is_named() -> None:
+    with pytest.raises(UserError, match=r"in the 4 steps that --max-steps gives; change .* or --max-steps"):
+        rates(epochs=1, max_steps=4, warmup_steps=9)
+    with pytest.raises(UserError, match="less than one of cool-down in the 10 steps that --epochs gives"):
+        rates(epochs=1, schedule="wsd", cooldown=0.01)
+
+
 def test_it_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     r = recipe(schedule="wsd", cooldown_epochs=3)
-    with pytest.raises(UserError, match=r"0 steps of warm-up and 75 of cool-down in 50 steps"):
+    with pytest.raises(
+        UserError, match=r"0 steps of warm-up and 75 of cool-down in the 50 steps that --epochs gives"
+    ):
         train("fsn-1m", corpus(), tmp_path / "run", r, overrides=MODEL, quiet=True)
     assert not (tmp_path / "run").exists()
 

@@ -245,3 +245,85 @@ def test_a_sweep_over_tokenizers(rows: Path, tmp_path: Path) -> None:
         assert job.state() == "finished"
     other = dataclasses.replace(jobs[0], reading=jobs[1].reading)
     assert other.state() == dataclasses.replace(jobs[0], reading=jobs[2].reading).state() == "other settings"
+
+
+@pytest.mark.parametrize("lengths", [[1100] * 10, [9000, 40, 1000], [30, 9000]])
+def test_few_documents_are_enough(
+    lengths: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are cut where the validation and test parts begin, in training as in evaluation afterwards."""
+    path, out = tmp_path / "rows.jsonl", str(tmp_path / "run")
+    text = "".join(documents(400))
+    path.write_text("".join(json.dumps({"body": text[:length]}) + "\n" for length in lengths))
+    words = [
+        "train",
+        "fsn-1m",
+        "--corpus",
+        str(path),
+        "--text-column",
+        "body",
+        "--out",
+        out,
+        "--device",
+        "cpu",
+    ]
+    words += ["--model", "k=8", "layers=1", "--length", "64", "--max-steps", "2", "--batch-size", "8"]
+    main(words)
+    said = capsys.readouterr().err
+    assert "windows run over the ends of documents (--separate-documents keeps them apart)" in said
+    run = load_run(out)
+    assert run.config["corpus"]["cut_documents"] is True and run.best is not None
+    main(["eval", out, "--device", "cpu", "--as-json"])
+    assert json.loads(capsys.readouterr().out)["bits"] == run.best["valid_bits"]
+    main(words)
+    assert "is finished" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*words[:-6], "--out", str(tmp_path / "x"), "--length", "2000"])
+    assert f"the validation part of {path} holds" in capsys.readouterr().err
+
+
+def test_documents_that_are_many_stay_whole(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = {"reading": reading(rows), "device": "cpu", "overrides": {"k": 8, "layers": 1}}
+    run = train("fsn-1m", str(rows), tmp_path / "run", recipe(max_steps=1, separate_documents=True), **how)  # type: ignore[arg-type]
+    assert "cut_documents" not in run.config["corpus"]
+    assert ", documents kept apart" in capsys.readouterr().err
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents(9, seed=3)))
+    words = ["eval", str(run.folder), "--device", "cpu", "--text"]
+    main([*words, str(other), "--text-column", "text", "--as-json"])
+    found = json.loads(capsys.readouterr().out)
+    share = found["symbols"] / sum(len(text.encode()) for text in documents(9, seed=3))
+    assert found["bits_per_byte"] == pytest.approx(found["bits"] * share)
+    (tmp_path / "plain.txt").write_text("".join(documents(9, seed=3)), encoding="utf-8")
+    main([*words, str(tmp_path / "plain.txt")])
+    assert "bits per byte" in capsys.readouterr().out
+
+
+def test_the_rule_behind_the_width_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.random.default_rng(0).integers(0, 1500, 4000).astype(np.uint16).tofile(tmp_path / "ids.bin")
+    words = ["train", "transformer-1m", "--corpus", str(tmp_path / "ids.bin"), "--token-dtype", "uint16"]
+    words += [
+        "--vocab-size",
+        "1500",
+        "--length",
+        "32",
+        "--max-steps",
+        "1",
+        "--batch-size",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    for number, (field, said) in enumerate(
+        [
+            ("layers=1", ", width 104 (match=paper), "),
+            ("match=body", ", width 120 (match=body), "),
+            ("width=8", ", width 8, "),
+        ]
+    ):
+        main([*words, "--out", str(tmp_path / str(number)), "--model", *dict.fromkeys((field, "layers=1"))])
+        shown = capsys.readouterr().err
+        assert said in shown
+        assert ("here are 1,500: --model match=body" in shown) == (field == "layers=1")

@@ -57,15 +57,20 @@ def test_a_grid_and_a_list(tmp_path: Path) -> None:
     assert read_sweep(tmp_path / "sweep.yaml", tmp_path / "else")[0].out.parent == tmp_path / "else"
 
 
-def test_arguments_are_what_fsn_train_reads() -> None:
-    recipe = Recipe(lr=3e-4, drop_last=False, deterministic=True, eval_at_steps=(5, 9), max_steps=7, eps=1e-7)
+@pytest.mark.parametrize(
+    "windows", [{}, {"length": 32}, {"length": 32, "train_stride": 64, "eval_stride": 128}]
+)
+def test_arguments_are_what_fsn_train_reads(windows: dict[str, int]) -> None:
+    recipe = Recipe(
+        **windows, lr=3e-4, drop_last=False, deterministic=True, eval_at_steps=(5, 9), max_steps=7, eps=1e-7
+    )
     job = Job(
         "x", "fsn-1m", "python-stdlib", Path("runs/x"), recipe, {"k": 8, "dropout": 0.1, "bound": "none"}
     )
     seen: dict[str, object] = {}
 
     def capture(preset: Preset, /, *, out: Path, corpus: str, model: tuple[str, ...] = (),
-                recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe()) -> None:  # fmt: skip  # noqa: B008
+                recipe: tyro.conf.OmitArgPrefixes[Recipe]) -> None:  # fmt: skip
         seen.update(preset=preset, out=out, corpus=corpus, model=parse_fields(model), recipe=recipe)
 
     tyro.cli(bound(capture), args=gathered(job.arguments(), capture))()

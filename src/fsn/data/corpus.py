@@ -19,10 +19,12 @@ from ..errors import UserError
 from ..io import check_writable
 from ..text import printable
 from .cache import cache_folder, cached_unpinned
-from .encoding import Alphabet, Encoding, Subwords, as_text, to_bytes, token_type
+from .encoding import Alphabet, Encoding, Subwords, TokenIds, as_text, to_bytes, token_type
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+NAMED = 5
+"""Of what a sentence counts, so many are named."""
 CACHED_FROM = 2_000_000
 """Characters from which on the tokens of a text go to the cache: a few seconds of work."""
 
@@ -69,7 +71,7 @@ class Corpus:
     valid: Tensor
     test: Tensor
     left_out: str = field(default="", kw_only=True)
-    """A sentence on files that are not text and were left out, if there are any."""
+    """A warning about how it was read, e.g. which files are not text and were left out; mostly empty."""
     n_bytes: tuple[int, ...] | None = field(default=None, kw_only=True)
     """Bytes of text in the three parts, where they are known and decoding the tokens restores the text."""
     end: int | None = field(default=None, kw_only=True)
@@ -77,6 +79,8 @@ class Corpus:
     from_tokens: bool = field(default=False, kw_only=True)
     """Whether it was loaded as tokens; the bytes of its text are then counted when they are needed."""
     reading: ReadOptions = field(default=ReadOptions(), kw_only=True)
+    cut_documents: bool = field(default=False, kw_only=True)
+    """Whether documents were cut in two where the validation and test parts begin."""
 
     @staticmethod
     def from_bytes(
@@ -86,36 +90,42 @@ class Corpus:
         ``raw``. With an ``encoding`` the splits begin at the same bytes, or at the next character."""
         if not raw:
             raise UserError(f"the corpus {name} is empty: choose a text with something in it")
-        starts, sha256 = [0, *cuts(len(raw))], hashlib.sha256(raw).hexdigest()
+        sha256 = hashlib.sha256(raw).hexdigest()
         if encoding is None:
-            alphabet = Alphabet.of(raw) if symbols is None else Alphabet(symbols)
-            parts = [alphabet.encode(raw[low:high]) for low, high in pairwise([*starts, len(raw)])]
+            alphabet, places = Alphabet.of(raw) if symbols is None else Alphabet(symbols), cuts(len(raw))
+            parts = [alphabet.encode(raw[low:high]) for low, high in pairwise([0, *places, len(raw)])]
             return Corpus(name, alphabet, sha256, *parts)
-        for i in (1, 2):
-            while starts[i] < len(raw) and raw[starts[i]] & 0xC0 == 0x80:  # within a character
-                starts[i] += 1
-        # A text that was cut at a round number may end within one.
+        # A text that was cut at a round number may end within a character.
         _, whole = codecs.utf_8_decode(raw, "ignore", False)
-        texts = [as_text(raw[low:high], name, low) for low, high in pairwise([*starts, whole])]
+        starts = [0, *character_cuts(raw), whole]
+        texts = [as_text(raw[low:high], name, low) for low, high in pairwise(starts)]
         parts = [_encoded(encoding, [text], f"{printable(name)}, characters", False) for text in texts]
         n_bytes = tuple(len(text.encode()) for text in texts) if encoding.gives_back(texts[0]) else None
         return Corpus(name, encoding, sha256, *parts, n_bytes=n_bytes)
 
     @staticmethod
-    def from_documents(name: str, documents: Sequence[str], encoding: Subwords | None = None) -> Corpus:
+    def from_documents(
+        name: str, documents: Sequence[str], encoding: Subwords | None = None, cut: bool = False
+    ) -> Corpus:
         """Concatenated documents, with the end token before each and after the last.
 
-        A document belongs to the split in which it ends, measured in bytes; none is cut. The end token is the
-        tokenizer's, or the zero byte where the symbols are bytes.
+        A document belongs to the split in which it ends, measured in bytes; with ``cut`` those that reach over the
+        90 and the 95 % mark are cut there in two. The end token is the tokenizer's, or the zero byte where the
+        symbols are bytes.
         """
         texts = [document for document in documents if document]
         if not texts:
             raise UserError(f"the corpus {name} has no document with text in it: choose another")
         raw = [to_bytes(text, f"document {i:,}", "strict") for i, text in enumerate(texts, 1)]
+        whole, joined = b"\0" + b"\0".join(raw) + b"\0", b"".join(raw)
         ends = np.cumsum([len(part) for part in raw])
-        first, second = (int(np.searchsorted(ends, ends[-1] * share // 100, "right")) for share in (90, 95))
+        places = character_cuts(joined) if cut else cuts(len(joined))
+        if cut:
+            ends = np.array(sorted({*ends.tolist(), *places} - {0}))
+            raw = [joined[low:high] for low, high in pairwise([0, *ends.tolist()])]
+            texts = [part.decode("utf-8") for part in raw]
+        first, second = (int(np.searchsorted(ends, place, "right")) for place in places)
         groups = [slice(0, first), slice(first, second), slice(second, None)]
-        whole = b"\0" + b"\0".join(raw) + b"\0"
         if encoding is None:
             if any(b"\0" in part for part in raw):
                 raise UserError(f"a document of {name} holds a zero byte, which ends documents: remove it")
@@ -127,7 +137,7 @@ class Corpus:
             parts = [_encoded(encoding, texts[g], f"{printable(name)}, characters", True) for g in groups]
         n_bytes = tuple(sum(map(len, raw[group])) for group in groups) if counted else None
         sha256 = hashlib.sha256(whole).hexdigest()
-        return Corpus(name, encoding or alphabet, sha256, *parts, n_bytes=n_bytes, end=end)
+        return Corpus(name, encoding or alphabet, sha256, *parts, n_bytes=n_bytes, end=end, cut_documents=cut)
 
     @property
     def alphabet(self) -> Alphabet:
@@ -147,16 +157,26 @@ class Corpus:
     def vocab_size(self) -> int:
         return len(self.encoding)
 
-    def tokens_per_byte(self, split: Split) -> float | None:
+    def tokens(self, split: Split | None) -> Tensor:
+        """Those of a split, or of the whole text for None; between two splits of documents one end is enough."""
+        if split is not None:
+            return getattr(self, split)
+        parts = [self.train]
+        for part in (self.valid, self.test):
+            twice = self.end is not None and parts[-1][-1:].tolist() == part[:1].tolist() == [self.end]
+            parts.append(part[1:] if twice else part)
+        return torch.cat(parts)
+
+    def tokens_per_byte(self, split: Split | None) -> float | None:
         """bits per token × this = bits per byte; None where the bytes are not known. 1 where tokens are bytes.
 
         The end tokens of documents count as tokens but not as bytes: predicting where a text ends costs bits too.
         """
         if isinstance(self.encoding, Alphabet) and self.end is None:
             return 1.0
-        tokens, n = getattr(self, split), 0
+        tokens, n = self.tokens(split), 0
         if self.n_bytes is not None:
-            n = self.n_bytes[SPLITS.index(split)]
+            n = sum(self.n_bytes) if split is None else self.n_bytes[SPLITS.index(split)]
         elif self.from_tokens and isinstance(self.encoding, Subwords):
             n = self.encoding.count_bytes(tokens, f"{printable(self.name)}, tokens decoded")
         return len(tokens) / n if n else None
@@ -172,12 +192,23 @@ class Corpus:
 
     def record(self) -> dict[str, Any]:
         """The entries of a run's config: enough to find the text again and to check that it is the same."""
-        return {"name": self.name, "sha256": self.sha256, **self.encoding.record(), **self.reading.record()}
+        cut = {"cut_documents": True} if self.cut_documents else {}
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            **self.encoding.record(),
+            **self.reading.record(),
+            **cut,
+        }
 
     def within(self, encoding: Encoding) -> Corpus:
         """The same text in the tokens of another alphabet, which must have all its symbols."""
         if encoding == self.encoding:
             return self
+        ids, read = "tokens without a tokenizer", "text"
+        if isinstance(encoding, TokenIds) != isinstance(self.encoding, TokenIds):
+            here, there = (ids, read) if isinstance(self.encoding, TokenIds) else (read, ids)
+            raise UserError(f"{self.name} holds {here}, and the model reads {there}: give it {there}")
         if not isinstance(encoding, Alphabet) or not isinstance(self.encoding, Alphabet):
             raise UserError(
                 f"the corpus {self.name} was read with another tokenizer than the model's: give --tokenizer with the "
@@ -190,9 +221,14 @@ class Corpus:
                 "on one text; give it one, as a file or a folder of text files"
             )
         if foreign:
+            times = torch.bincount(self.tokens(None), minlength=self.vocab_size).tolist()
+            count = {value: times[self.symbols.index(value)] for value in foreign}
+            most = sorted(foreign, key=lambda value: -count[value])[:NAMED]
+            named = ", ".join(f"{bytes([value])!r} ({count[value]:,}×)" for value in most)
             raise UserError(
                 f"{len(foreign)} of the {self.vocab_size} symbols of the corpus {self.name} are not among the "
-                f"{len(encoding)} of the model, for example {bytes(foreign[:1])!r}: leave them out of the text"
+                f"{len(encoding)} of the model, {sum(count.values()):,} of its {len(self):,} bytes: {named}"
+                f"{' and others' if len(foreign) > NAMED else ''}; leave them out of the text"
             )
         table = encoding.encode(self.symbols)
         train, valid, test = (table[getattr(self, split).long()] for split in SPLITS)
@@ -220,6 +256,15 @@ class Corpus:
 def cuts(n: int) -> tuple[int, int]:
     """Where the validation and test splits begin in a text of ``n`` symbols."""
     return n * 90 // 100, n * 95 // 100
+
+
+def character_cuts(raw: bytes | bytearray) -> list[int]:
+    """:func:`cuts` of UTF-8, each moved on to where a character begins."""
+    places = list(cuts(len(raw)))
+    for i in range(len(places)):
+        while places[i] < len(raw) and raw[places[i]] & 0xC0 == 0x80:
+            places[i] += 1
+    return places
 
 
 def _encoded(encoding: Subwords, texts: Sequence[str], label: str, ends: bool) -> Tensor:

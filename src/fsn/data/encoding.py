@@ -8,13 +8,15 @@ trained model can be used without its corpus.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -41,6 +43,12 @@ GROUP = 64
 """Pieces that are encoded at once, on all cores."""
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]")
 """Names of the end-of-text token, for tokenizers whose configuration does not name it."""
+
+HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+HUB_TIMEOUT_S = 20.0
+EXPECTED = (
+    "give the path of a tokenizer.json, of a folder that holds one, or a name the Hugging Face hub knows"
+)
 
 
 class Encoding(ABC):
@@ -293,22 +301,48 @@ def load_tokenizer(name: str, end: int | None = None) -> Subwords:
     if (path / TOKENIZER_FILE).is_file():
         tokenizer = _from_file(path / TOKENIZER_FILE)
         return Subwords(tokenizer, _configured_end(path, tokenizer))
+    if not path.exists() and (name.endswith(".json") or not HUB_NAME.fullmatch(name)):
+        raise UserError(f"there is no tokenizer {name!r}: {EXPECTED}")
     transformers = needs(
         "transformers",
         f"{name!r} is not a tokenizer.json; a tokenizer by name needs transformers: pip install transformers",
     )
-    if not path.exists():
-        say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
+
+    def get(local: bool) -> Any:
+        source, how = str(path) if path.exists() else name, {"local_files_only": local}
+        return transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False, **how)
+
     try:
-        source = str(path) if path.exists() else name
-        found = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        inner = found.backend_tokenizer
+        with _silent("huggingface_hub", "transformers"):
+            try:
+                found = get(local=True)  # what was downloaded before needs no network
+            except Exception:
+                if path.exists():
+                    raise
+                say(f"looking for the tokenizer {printable(name)} on the Hugging Face hub")
+                hub = needs("huggingface_hub", f"{name!r} is looked for with: pip install huggingface_hub")
+                # Answers at once where there is no such name, or no network.
+                hub.model_info(name, timeout=HUB_TIMEOUT_S)
+                found = get(local=False)
+            inner = found.backend_tokenizer
     except Exception as error:  # the hub's client raises many types
-        raise UserError(
-            f"there is no tokenizer {name!r} ({printable(reason(error, 160))}): give the path of a tokenizer.json, of "
-            "a folder that holds one, or a name the Hugging Face hub knows"
-        ) from error
+        why = printable(reason(error, 160))
+        raise UserError(f"there is no tokenizer {name!r} ({why}): {EXPECTED}") from error
     return Subwords(_from_json(inner.to_str().encode(), path), found.eos_token_id)
+
+
+@contextlib.contextmanager
+def _silent(*names: str) -> Iterator[None]:
+    """Only errors of these packages' loggers, whose retries would fill the screen."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _from_file(path: Path, instead: str = "check that you may read it") -> Tokenizer:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,14 +21,19 @@ from ..io import check_regular, read_file, user_path
 from ..progress import Bar
 from ..text import printable
 from . import enwik8, python_code
-from .cache import cache_folder
-from .corpus import Corpus, ReadOptions, cuts
+from .cache import DAMAGED, cache_folder
+from .corpus import NAMED, Corpus, ReadOptions, cuts
 from .encoding import CODE_SYMBOLS, Alphabet, Encoding, Subwords, TokenIds, load_tokenizer
 
 TABLES = (".jsonl", ".ndjson", ".parquet")
+UNPACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+}
+"""Compressed texts and JSONL are read as what is in them."""
+ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".zst", ".lz4", ".br")
 TOKENS_AT_ONCE = 1 << 24
-NAMED = 5
-"""Of the files that are left out, so many are named."""
 
 #: name -> (description, the text as a function of the cache folder, its symbols where they are fixed)
 CORPORA: dict[str, tuple[str, Callable[[Path], bytes], bytes | None]] = {
@@ -57,15 +66,18 @@ def load(
     cache: str | os.PathLike[str] | None = None,
     reading: ReadOptions | None = None,
     encoding: Encoding | None = None,
+    cut_documents: bool = False,
 ) -> Corpus:
     """A corpus by name, or any file or folder by its path.
 
     ``cache`` is the folder for downloads (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A name takes precedence over
     a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens; ``encoding`` is
-    that of a trained model, in whose tokens the text is to be read.
+    that of a trained model, in whose tokens the text is to be read. ``cut_documents`` cuts documents in two where the
+    validation and test parts begin, where there are too few for whole ones.
 
     A path is tokens (.bin, .npy, or a folder with train.bin), documents (.jsonl or .parquet, or a folder of them with
-    a text column), or else text: a file byte for byte, or the concatenated text files of a folder.
+    a text column), or else text: a file byte for byte, or the concatenated text files of a folder. Text and JSONL may
+    be compressed (.gz, .bz2, .xz).
     """
     text, reading = os.fspath(name), reading or ReadOptions()
     path = user_path(text)
@@ -75,6 +87,8 @@ def load(
             f"there is no corpus or file called {text!r}: choose one of {', '.join(CORPORA)}, "
             "or give the path of a file or folder"
         )
+    if not named and path.is_file():
+        _check_packed(path)
     tokens = not named and (path.suffix.lower() in (".bin", ".npy") or (path / "train.bin").is_file())
     _check_options(text, reading, named, tokens)
     subwords = encoding if isinstance(encoding, Subwords) else None
@@ -88,8 +102,8 @@ def load(
     if tokens:
         size = reading.vocab_size if encoding is None else len(encoding)
         corpus = load_tokens(path, text, reading.token_dtype, size, subwords)
-    elif not named and (reading.text_column is not None or path.suffix.lower() in TABLES):
-        corpus = load_documents(path, text, reading.text_column, subwords)
+    elif not named and (reading.text_column is not None or kind_of(path) in TABLES):
+        corpus = load_documents(path, text, reading.text_column, subwords, cut_documents)
     elif named:
         _, get, symbols = CORPORA[text]
         return Corpus.from_bytes(text, get(cache_folder(cache)), symbols, subwords)
@@ -110,6 +124,29 @@ def _check_options(name: str, reading: ReadOptions, named: bool, tokens: bool) -
             raise UserError(f"--{option} does not apply to {name}, which is {what}: leave it out")
 
 
+def kind_of(path: Path) -> str:
+    """The suffix of a file's name, without that of its compression: ``.jsonl`` of ``rows.jsonl.gz``."""
+    return (path.with_suffix("") if path.suffix.lower() in UNPACK else path).suffix.lower()
+
+
+def _check_packed(path: Path) -> None:
+    """Stop at a file whose bytes would be learned as they are packed."""
+    kind, packed = kind_of(path), path.suffix.lower() in UNPACK
+    if kind in ARCHIVES or (packed and kind in (".bin", ".npy", ".parquet")):
+        raise UserError(f"{path} is compressed: unpack it first, and give --corpus what was in it")
+
+
+def read_unpacked(path: Path) -> bytes:
+    raw, unpack = read_file(path), UNPACK.get(path.suffix.lower(), bytes)
+    try:
+        return unpack(raw)
+    except DAMAGED as error:
+        raise UserError(
+            f"{path} cannot be unpacked ({printable(error, limit=100)}): get it again, or give it another suffix if "
+            "it is not compressed"
+        ) from error
+
+
 def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> None:
     """Stop if a run written to ``path`` would become part of its own corpus."""
     text = os.fspath(corpus)
@@ -128,13 +165,15 @@ def check_outside(path: Path, corpus: str | os.PathLike[str], option: str) -> No
 # -- documents -------------------------------------------------------------------------------------------------
 
 
-def load_documents(path: Path, name: str, column: str | None, encoding: Subwords | None) -> Corpus:
+def load_documents(
+    path: Path, name: str, column: str | None, encoding: Subwords | None, cut: bool = False
+) -> Corpus:
     """The rows of a JSONL or Parquet file, or of those in a folder in the order of their paths."""
     if column is None:
         raise UserError(f"{name} is a table: give the column of the text with --text-column")
     files = [path]
     if path.is_dir():
-        files = [file for file in text_files(path) if file.suffix.lower() in TABLES]
+        files = [file for file in text_files(path) if kind_of(file) in TABLES]
         if not files:
             raise UserError(
                 f"{name}: the folder holds no .jsonl or .parquet files; leave --text-column out for text"
@@ -146,20 +185,28 @@ def load_documents(path: Path, name: str, column: str | None, encoding: Subwords
         texts += list(rows)
     empty = sum(not text for text in texts)
     left_out = f"{empty:,} of {len(texts):,} documents are empty and were left out" if empty else ""
-    return dataclasses.replace(Corpus.from_documents(name, texts, encoding), left_out=left_out)
+    return dataclasses.replace(Corpus.from_documents(name, texts, encoding, cut), left_out=left_out)
 
 
 def _jsonl(path: Path, column: str) -> Iterator[str]:
-    with open(path, "rb") as file:
+    kind = kind_of(path)
+    remedy = (
+        "fix or remove it"
+        if kind in TABLES
+        else f"give JSONL, an object in each line, or Parquet, not {kind}"
+    )
+    if kind == ".json":
+        remedy += " (jq -c '.[]' makes JSONL of an array)"
+    with io.BytesIO(read_unpacked(path)) if path.suffix.lower() in UNPACK else open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                raise UserError(f"line {number:,} of {path} is not JSON: fix or remove it") from None
+                raise UserError(f"line {number:,} of {path} is not JSON: {remedy}") from None
             if not isinstance(row, dict) or column not in row:
-                has = "it is not an object"
+                has = f"it is not an object: {remedy}"
                 if isinstance(row, dict):
                     has = f"it has {printable(', '.join(map(str, row)), limit=80)}"
                 raise UserError(f"line {number:,} of {path} has no column {column!r}; {has}")
@@ -196,6 +243,9 @@ def _parquet(path: Path, column: str) -> Iterator[str]:
 # -- token files -----------------------------------------------------------------------------------------------
 
 
+TYPES = "--token-dtype uint16 (nanoGPT's) or uint32"
+
+
 def load_tokens(
     path: Path, name: str, dtype: str | None, vocab_size: int | None, encoding: Subwords | None = None
 ) -> Corpus:
@@ -205,8 +255,9 @@ def load_tokens(
     """
     if encoding is None and vocab_size is None:
         raise UserError(
-            f"{name} holds tokens: give their number with --vocab-size, or their tokenizer with --tokenizer "
-            "(if its bytes are the text, give it another suffix)"
+            f"{name} holds tokens: give their number with --vocab-size, or their tokenizer with --tokenizer"
+            + ("" if dtype or path.suffix == ".npy" else f", and their type with {TYPES}")
+            + " (if its bytes are the text, give it another suffix)"
         )
     kind: Encoding = encoding or TokenIds(vocab_size or 0)
     if encoding is not None and vocab_size not in (None, len(encoding)):
@@ -222,9 +273,12 @@ def load_tokens(
         whole = _mapped(path, dtype, len(kind), digest)
         first, second = cuts(len(whole))
         arrays = [whole[:first], whole[first:second], whole[second:]]
+    shifted = ""
+    if dtype == "uint16" and len(arrays[0]) > 1 and not arrays[0][1::2].any():
+        shifted = "every second token is 0, as where uint32 is read as uint16: check --token-dtype"
     train, valid, test = map(torch.from_numpy, arrays)
-    end = None if encoding is None else encoding.end
-    return Corpus(name, kind, digest.hexdigest(), train, valid, test, end=end, from_tokens=True)
+    end, sha256 = None if encoding is None else encoding.end, digest.hexdigest()
+    return Corpus(name, kind, sha256, train, valid, test, end=end, from_tokens=True, left_out=shifted)
 
 
 def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:
@@ -232,9 +286,9 @@ def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Has
     check_regular(path)
     array = path.suffix.lower() == ".npy"
     if not array and dtype is None:
-        raise UserError(
-            f"{path} does not say the type of its numbers: give --token-dtype uint16 (nanoGPT's) or uint32"
-        )
+        raise UserError(f"{path} does not say the type of its numbers: give {TYPES}")
+    if not path.stat().st_size:
+        raise UserError(f"{path} is empty: choose a file with tokens in it")
     try:
         if array:
             tokens = np.load(path, mmap_mode="c", allow_pickle=False)
@@ -292,7 +346,7 @@ def load_text(path: Path, name: str, encoding: Subwords | None) -> Corpus:
     """A file byte for byte, or the text files of a folder, each ending in a newline. A file in a folder is text if it
     is UTF-8 and has no zero byte."""
     if not path.is_dir():
-        raw, left_out, what = read_file(path), "", "the file is empty"
+        raw, left_out, what = read_unpacked(path), "", "the file is empty"
     else:
         parts, others, files = [], [], text_files(path)
         for file in files:

@@ -19,18 +19,26 @@ class Windows:
     so it can be part of a captured CUDA graph.
 
     ``end`` is the token in front of each document, where the text is made of documents: see :meth:`documents`.
+    ``part`` names the text in an error.
     """
 
-    def __init__(self, tokens: Tensor, length: int = 256, stride: int = 64, end: int | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Tensor,
+        length: int = 256,
+        stride: int = 64,
+        end: int | None = None,
+        part: str = "this part of the text",
+    ) -> None:
         if length < 2 or stride < 1:
             raise UserError(f"a window needs length >= 2 and stride >= 1, not {length} and {stride}")
         if tokens.dim() != 1:
             raise UserError(f"windows are cut from a text of one dimension, not of {tokens.dim()}")
         if len(tokens) < length:
             raise UserError(
-                f"this part of the text holds {len(tokens):,} symbols, fewer than one window of {length}: "
-                f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols; of "
-                "documents, which are not cut, more and shorter ones) or shorter windows"
+                f"{part} holds {len(tokens):,} symbol{'s' * (len(tokens) != 1)}, fewer than one window of {length}: "
+                f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols), more "
+                "documents, or a shorter --length"
             )
         self.tokens, self.length, self.stride, self.end = tokens, length, stride, end
 

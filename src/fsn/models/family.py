@@ -103,9 +103,13 @@ def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config
         )
     family, size = _split(name)
     point, _ = FAMILIES[family]
+    field, kind = ("width", TransformerConfig) if family.startswith("transformer") else ("k", FSNConfig)
+    if "match" in overrides and overrides.get(field) is not None:
+        raise UserError(
+            f"match chooses the width, and {field}={overrides[field]} sets it: leave out one of the two"
+        )
     match = overrides.pop("match", "paper")
     check_choice("match", match, MATCHES)
-    field, kind = ("width", TransformerConfig) if family.startswith("transformer") else ("k", FSNConfig)
 
     def of_width(width: int, symbols: int = vocab_size) -> Config:
         return kind(symbols, width, **point)
@@ -113,7 +117,12 @@ def preset_with(name: str, vocab_size: int, fields: Mapping[str, Any]) -> Config
     width = overrides.pop(field, None)
     if width is None:
         width = _width(of_width, size, kind is FSNConfig, match)
-    base: Config = of_width(width)
+    return with_fields(of_width(width), overrides, name)
+
+
+def with_fields(base: Config, fields: Mapping[str, Any], name: str) -> Config:
+    """A config with other values for some of its fields, or its coupling law's; ``name`` is the model's in an error."""
+    overrides = dict(fields)
     known = {f.name for f in dataclasses.fields(base)}
     if isinstance(base, FSNConfig):
         law = {f.name for f in dataclasses.fields(CouplingLaw)} & set(overrides)
@@ -184,6 +193,10 @@ def count_parameters(config: Config) -> int:
     """The exact total, from a model built without memory."""
     with torch.device("meta"):
         return build_from_config(config).parameter_count()
+
+
+def width_of(config: Config) -> int:
+    return config.k if isinstance(config, FSNConfig) else config.width
 
 
 def body_parameters(config: Config) -> int:

@@ -25,13 +25,13 @@ from .run import check_out, find_run, load_run
 from .sweep import COLUMNS, read_sweep, run_here, submit, table
 from .world import World, choose_device
 
-Preset = Annotated[str, tyro.conf.arg(metavar="PRESET")]
+Preset = Annotated[str | None, tyro.conf.arg(metavar="PRESET")]
 RunPath = Annotated[Path, tyro.conf.arg(metavar="RUN")]
 File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
 
 
 def train(
-    preset: Preset,
+    preset: Preset = None,
     /,
     *,
     out: Annotated[str, tyro.conf.arg(metavar="PATH")],
@@ -44,7 +44,7 @@ def train(
     budget_minutes: float | None = None,
     log: tuple[Literal["wandb", "trackio"], ...] = (),
     reading: tyro.conf.OmitArgPrefixes[ReadOptions] = ReadOptions(),  # noqa: B008 (frozen)
-    recipe: tyro.conf.OmitArgPrefixes[Recipe] = Recipe(),  # noqa: B008 (frozen)
+    recipe: tyro.conf.OmitArgPrefixes[Recipe],
 ) -> None:
     """Train a model. With no options this is the paper's recipe.
 
@@ -53,6 +53,7 @@ def train(
       fsn train transformer-1m --corpus python-stdlib --out runs/small --max-steps 500
       fsn train fsn-1m --out runs/narrow --model k=96 layers=2
       fsn train fsn-1m --out runs/mine --begin-with results/fsn-1m-seed0 --corpus my-notes/ --lr 3e-4
+      fsn train transformer-1m --out runs/gpt2 --corpus notes.txt --tokenizer gpt2 --model match=body
       fsn train fsn-1m --out runs/words --corpus articles.jsonl --text-column text --tokenizer gpt2
       fsn train fsn-1m --out runs/wsd --epochs 4 --schedule wsd --cooldown-epochs 1 --warmup-steps 500
       fsn train fsn-1m --out runs/large --batch-size 512 --accumulate 8
@@ -62,12 +63,14 @@ def train(
     A run can be interrupted at any time; the same command resumes it.
 
     Args:
-        preset: Which model; `fsn models` lists them.
+        preset: Which model; `fsn models` lists them. With --begin-with it may be left out.
         out: The run folder: config, curves, weights, checkpoints.
-        corpus: Which text: a name from `fsn corpora`, or the path of a file or folder.
-        model: Fields of the model's config to replace, e.g. k=96 layers=2 dropout=0.1.
+        corpus: Which text: a name from `fsn corpora`, or the path of a file or folder; text and JSONL may be
+            compressed (.gz, .bz2, .xz).
+        model: Fields of the model's config to replace, e.g. k=96 layers=2 dropout=0.1. match=body or match=total
+            instead of a width says what models of one size share when there are many symbols: see `fsn models`.
         begin_with: A run whose best weights to begin with, to fine-tune them or to train on with another recipe. The
-            text is read in its symbols.
+            text is read in its symbols. Without a preset, or with the run's own and no --model, the model is the run's.
         resume: Resume the run in the folder if there is one (auto), always (must), or never.
         extend: Let a run go on with more epochs or steps than it was started with, or end in another schedule: a
             constant run of 30 epochs ends in a cool-down with --extend --epochs 33 --schedule wsd --cooldown-epochs 3.
@@ -101,6 +104,9 @@ def evaluate(
     which: Literal["best", "last"] = "best",
     split: Split = "valid",
     corpus: str | None = None,
+    text: str | None = None,
+    text_column: str | None = None,
+    token_dtype: Literal["uint16", "uint32"] | None = None,
     device: str = "auto",
     precision: Precision = "fp32",
     batch_size: int | None = None,
@@ -109,12 +115,13 @@ def evaluate(
     as_json: bool = False,
     append: Path | None = None,
 ) -> None:
-    """Evaluate a run on every validation or test window.
+    """Evaluate a run on every validation or test window, or on another text.
 
     For example:
       fsn eval runs/fsn-seed0
       fsn eval runs/fsn-seed0 --split test --as-json
       fsn eval fsn-1m --windows 512                       (minutes instead of half an hour on a CPU)
+      fsn eval fsn-1m --text notes.txt
       fsn eval runs/fsn-seed0 --length 1024 --as-json     (four times the window of training, by position)
 
     Args:
@@ -122,6 +129,10 @@ def evaluate(
         which: The weights of the best epoch, or the last ones saved.
         split: Which part of the text.
         corpus: The path of the text now, if the run's corpus was a path and has moved.
+        text: Another text, a path or a name as --corpus of `fsn train` takes it: all of it is read, in the model's own
+            symbols, in windows as those of validation.
+        text_column: Of --text that is JSONL or Parquet: the column with the text.
+        token_dtype: Of --text that is a token file (.bin): the type of its numbers.
         device: auto, cpu, cuda or cuda:1.
         precision: Of the matrix products. Losses are compared in fp32, as validation during training is.
         batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
@@ -135,6 +146,16 @@ def evaluate(
     whole = windows is None or append is None
     check(whole, "--append saves losses of a whole split: leave out --windows")
     check(which == "best" or append is None, "--append saves losses of best weights: leave out --which last")
+    check(
+        text is None or (corpus, append) == (None, None),
+        "--text goes without --corpus and --append: leave them out",
+    )
+    check(text is None or split == "valid", "--text is read whole: leave out --split")
+    reading = ReadOptions(text_column=text_column, token_dtype=token_dtype)
+    check(
+        text is not None or reading == ReadOptions(),
+        "--text-column and --token-dtype go with --text: give that",
+    )
     trained = load_run(find_run(run))
     where = choose_device(device)
     if append is not None:  # nothing is measured that could not be saved
@@ -146,19 +167,24 @@ def evaluate(
         which=which,
         split=split,
         corpus=corpus,
+        text=text,
+        reading=reading,
         precision=precision,
         batch_size=batch_size,
         length=length,
         windows=windows,
     )
+    if line.get("warning"):
+        say(f"warning: {printable(text)}: {line['warning']}")
     if as_json:
         print(json.dumps({**line, "run": str(run)}))
     else:
         per_byte, size = line["bits_per_byte"], f"{result.windows:,} windows"
-        print(f"{run}, {which} weights, {split} split, {line['precision']}")
+        part = f"{split} split" if text is None else f"{printable(text)} ({line['symbols']:,} symbols)"
+        print(f"{run}, {which} weights, {part}, {line['precision']}")
         print(f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {size}")
         print(f"{result.bits_second_half:.4f} bits over the second half of each window")
-        if per_byte != result.bits:
+        if per_byte != result.bits or text is not None:
             print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
     if append is not None:
         append_evaluation(append, trained.folder.resolve().name, trained, World(device=where), line)
@@ -260,7 +286,7 @@ def sweep(
     stopped = int(notes.pop("*", "0"))
     print_table(COLUMNS, table(plan, notes))
     if stopped:
-        say("stopped: run the same command again to go on")
+        say("stopped: run the same command again to resume")
         raise SystemExit(128 + stopped)
     if "failed" in notes.values():
         raise SystemExit(1)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from .. import data
 from ..checks import check
 from ..data import Windows
 from ..errors import UserError
@@ -162,23 +163,35 @@ def evaluate_run(
     which: Literal["best", "last"] = "best",
     split: Split = "valid",
     corpus: str | None = None,
+    text: str | None = None,
+    reading: data.ReadOptions | None = None,
     precision: Precision = "fp32",
     batch_size: int | None = None,
     length: int | None = None,
     windows: int | None = None,
 ) -> tuple[Evaluation, dict[str, Any]]:
-    """The loss of a run on a split of its text, and the same as a line of JSON: see ``fsn eval``."""
+    """The loss of a run on a split of its corpus, or on all of another ``text``, and the same as a line of JSON: see
+    ``fsn eval``."""
     recipe = dataclasses.replace(run.recipe, precision=choose_precision(precision, device))
-    text = run.load_corpus(corpus)
+    part: Split | None
+    if text is None:
+        read, part, where = run.load_corpus(corpus), split, f"the {split} part of the text"
+    else:
+        loaded = data.load(text, reading=reading, encoding=run.encoding)
+        read, part, where = loaded.within(run.encoding), None, text
     stride = recipe.eval_stride if length is None else max(length // 2, 1)
     length = recipe.length if length is None else length
-    tokens = getattr(text, split)
+    tokens = read.tokens(part)
     check(
-        len(tokens) > 0, f"{text.name} has no {split} split (token files: {split}.bin); take another --split"
+        len(tokens) > 0, f"{read.name} has no {split} split (token files: {split}.bin); take another --split"
     )
+    if text is not None:
+        length = min(length, max(len(tokens), 2))  # a short text is one window
+    symbols = len(tokens)
     if windows is not None:
         tokens = tokens[: (windows - 1) * stride + length]
-    cut = Windows(tokens.to(device), length, stride, text.document_end(recipe.separate_documents))
+    separate = recipe.separate_documents and (text is None or read.end is not None)
+    cut = Windows(tokens.to(device), length, stride, read.document_end(separate), where)
     with numerics(recipe, device):
         result = evaluate(
             run.load_model(which, device),
@@ -186,12 +199,14 @@ def evaluate_run(
             batch_size=batch_size or recipe.eval_batch_size,
             precision=recipe.precision,
             world=World(device=device),
-            label=split,
+            label=part or "text",
         )
-    tokens_per_byte = text.tokens_per_byte(split)
+    tokens_per_byte = read.tokens_per_byte(part)
     if windows is not None and tokens_per_byte != 1.0:
         tokens_per_byte = None  # it is known of the whole split only
-    line = {"run": str(run.folder), "which": which, "split": split, "length": length, "stride": stride}
+    line = {"run": str(run.folder), "which": which, "split": part, "length": length, "stride": stride}
+    if text is not None:
+        line |= {"text": read.name, "sha256": read.sha256, "symbols": symbols, "warning": read.left_out}
     line |= {"precision": recipe.precision, **dataclasses.asdict(result)}
     bits_per_byte = None if tokens_per_byte is None else result.bits * tokens_per_byte
     return result, line | {"bits_per_byte": bits_per_byte}

@@ -31,6 +31,7 @@ from ..models import (
     config_to_dict,
     preset_with,
 )
+from ..models.family import width_of
 from ..progress import Bar, count, duration
 from ..versions import untested
 from . import hashes
@@ -46,11 +47,13 @@ from .world import World, describe_device, environment, numerics, open_world, pe
 
 LOOK_S = 0.5  # seconds of steps between two reads of the losses
 BITS = 1.0 / math.log(2.0)
-RETRY = "fix that and run the same command again: it goes on from its last checkpoint"
+RETRY = "fix that and run the same command again: it resumes from its last checkpoint"
+MANY_SYMBOLS = 1_000
+"""From here on the paper's rule for widths makes models of one size unlike each other."""
 
 
 def train(
-    model: str | Config,
+    model: str | Config | None,
     corpus: str | Corpus,
     out: str | os.PathLike[str],
     recipe: Recipe | None = None,
@@ -71,8 +74,8 @@ def train(
         run.epochs[-1]["valid_bits"]
 
     ``model`` is a preset's name (``overrides`` replace fields of its config) or a config. ``begin_with`` is a
-    run folder whose best weights to fine-tune; the text is then read in that run's symbols. If ``out`` holds an
-    unfinished run of the same config it goes on from its last checkpoint (``resume="auto"``). ``extend`` lets
+    run folder whose best weights to fine-tune; ``model`` may then be None, and the text is read in that run's symbols.
+    If ``out`` holds an unfinished run of the same config it resumes (``resume="auto"``). ``extend`` lets
     a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
     checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
     ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process calls this. ``reading``
@@ -83,23 +86,26 @@ def train(
     check(resume in ("auto", "never", "must"), f"resume must be auto, never or must, not {resume!r}")
     check(budget_minutes is None or budget_minutes > 0, "the time budget must be positive")
     check_loggers(log)
+    fields = dict(overrides or {})
     if isinstance(model, str):
-        preset_with(model, 256, overrides or {})  # a mistake here should not wait for the corpus
+        preset_with(model, 256, fields)  # a mistake here should not wait for the corpus
     out = check_out(out, corpus if isinstance(corpus, str | os.PathLike) else None)
     source = Start.of(begin_with, out)
+    if model is None:
+        source.configure(None, 0, fields)  # nor should this
     deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
     with contextlib.ExitStack() as inside:
         world = inside.enter_context(open_world(device))
         gpus = [world.device] if world.device.type == "cuda" else []
         inside.enter_context(torch.random.fork_rng(gpus))  # the caller's generator stays as it was
-        text = _load_corpus(corpus, world, reading=reading, encoding=source.encoding)
+        text = _load_corpus(corpus, world, recipe.length, reading=reading, encoding=source.encoding)
         if source.encoding is not None:
             text = text.within(source.encoding)
-        config = _model_config(model, text.vocab_size, dict(overrides or {}))
+        config = source.configure(model, text.vocab_size, fields)
         check_size(config)
         source.check(config)
         asked = {
-            "preset": model if isinstance(model, str) else None,
+            "preset": source.preset if model is None else model if isinstance(model, str) else None,
             "model": config_to_dict(config),
             "recipe": recipe.to_dict(),
             "corpus": text.record(),
@@ -123,36 +129,44 @@ def train(
                     folder.say(f"warning: {text.name}: {text.left_out}")
                 world.on_main_process(lambda: folder.write_encoding(text.encoding))
                 with numerics(Recipe.from_dict(start.config["recipe"]), world.device):
-                    Training(world, folder, start, text, stop).run(log)
+                    given = {"k", "width"} & fields.keys() or not isinstance(model, str) or source.source
+                    Training(world, folder, start, text, stop).run(
+                        log, "" if given else str(fields.get("match", "paper"))
+                    )
         world.barrier()  # all files are there before any process reads them
         run = load_run(out)
         world.barrier()  # and none changes them before all have read
     return run
 
 
-def _load_corpus(corpus: str | Corpus, world: World, **how: Any) -> Corpus:
-    """The main process downloads; the others then find it in the cache."""
+def _load_corpus(corpus: str | Corpus, world: World, length: int, **how: Any) -> Corpus:
+    """The main process downloads; the others then find it in the cache.
+
+    Documents stay whole where training and validation then have a window of ``length`` each, and are cut otherwise.
+    """
     if not isinstance(corpus, str | os.PathLike):
         return corpus
+
+    def get() -> Corpus:
+        text = data.load(corpus, **how)
+        few = text.end is not None and min(len(text.train), len(text.valid)) < length
+        return data.load(corpus, **how, cut_documents=True) if few and not text.from_tokens else text
+
     loaded: list[Corpus] = []
-    world.on_main_process(lambda: loaded.append(data.load(corpus, **how)))
-    return loaded[0] if loaded else data.load(corpus, **how)
+    world.on_main_process(lambda: loaded.append(get()))
+    return loaded[0] if loaded else get()
 
 
 def cut_windows(text: Corpus, recipe: Recipe) -> list[Windows]:
     """Training and validation windows."""
     end = text.document_end(recipe.separate_documents)
-    parts = ((text.train, recipe.train_stride), (text.valid, recipe.eval_stride))
-    return [Windows(tokens, recipe.length, stride, end) for tokens, stride in parts]
-
-
-def _model_config(model: str | Config, symbols: int, overrides: dict[str, Any]) -> Config:
-    if isinstance(model, str):
-        return preset_with(model, symbols, overrides)
-    config = dataclasses.replace(model, **overrides)
-    both = f"the model has {config.vocab_size} symbols, the corpus {symbols}"
-    check(config.vocab_size == symbols, f"{both}; make them equal")
-    return config
+    return [
+        Windows(tokens, recipe.length, stride, end, f"the {part} part of {text.name}")
+        for tokens, stride, part in (
+            (text.train, recipe.train_stride, "training"),
+            (text.valid, recipe.eval_stride, "validation"),
+        )
+    ]
 
 
 class StopRequest:
@@ -224,6 +238,11 @@ class Training:
         self.recipe = Recipe.from_dict(start.config["recipe"])
         windows, valid = (part.to(world.device) for part in cut_windows(text, self.recipe))
         self.valid, self.tokens_per_byte = valid, text.tokens_per_byte("valid")
+        self.documents = "" if text.end is None else ", documents kept apart"
+        if self.documents and not self.recipe.separate_documents:
+            self.documents = (
+                ", windows run over the ends of documents (--separate-documents keeps them apart)"
+            )
         torch.manual_seed(self.recipe.seed)
         self.model = build_from_config(config_from_dict(start.config["model"])).to(world.device)
         self.stepper = Stepper(self.model, windows, self.recipe, world, folder.say)
@@ -241,12 +260,15 @@ class Training:
 
     # -- the run -------------------------------------------------------------------------------------------
 
-    def run(self, log: Sequence[str] = ()) -> None:
-        """Train to the end, or until a signal or the time budget ends it with a checkpoint."""
+    def run(self, log: Sequence[str] = (), match: str = "") -> None:
+        """Train to the end, or until a signal or the time budget ends it with a checkpoint.
+
+        ``match`` is the rule from which the model has its width, for the log.
+        """
         if self.world.is_main:
             self.folder.write_environment(environment(self.world))
             self.folder.open_loggers(log, self.start.config, self.state.step)
-            self._introduce()
+            self._introduce(match)
         try:
             try:
                 self._run()
@@ -266,7 +288,7 @@ class Training:
         why = known.get(number) or signal.Signals(number).name
         self.folder.say(
             f"stopped   {why}, at step {self.state.step:,} of {self.total:,} (epoch {self.state.epoch}); "
-            "a checkpoint is written: run the same command again to go on"
+            "a checkpoint is written: run the same command again to resume"
         )
         if number == signal.SIGINT:
             raise KeyboardInterrupt from None
@@ -291,18 +313,26 @@ class Training:
                 self._seek()
         self._finish()
 
-    def _introduce(self) -> None:
+    def _introduce(self, match: str) -> None:
         r, s, device = self.recipe, self.state, describe_device(self.world.device)
         config, resumed, schedule = self.start.config, bool(self.start.state), self.stepper.schedule
+        model, symbols = self.model.config, self.model.config.vocab_size
+        parameters = (
+            f"{self.model.parameter_count():,} parameters, {body_parameters(model):,} of them in the layers"
+        )
         lines = {
             "run": f"{self.folder.path}: "
             + (f"goes on at step {s.step:,} of {self.total:,}" if resumed else "new"),
-            "model": f"{config['preset'] or config['model']['kind']}, {self.model.parameter_count():,} parameters, "
-            f"{body_parameters(self.model.config):,} of them in the layers, seed {r.seed}",
+            "model": f"{config['preset'] or config['model']['kind']}, width {width_of(model)}"
+            f"{match and f' (match={match})'}, {parameters}, seed {r.seed}",
+            "note": f"the paper's widths are for a few hundred symbols, and here are {symbols:,}: --model match=body "
+            "gives all models of a size alike layers, match=total alike totals"
+            if match == "paper" and symbols > MANY_SYMBOLS
+            else None,
             "began" if resumed else "begins": self.start.about and f"with {self.start.about}",
             "text": f"{config['corpus']['name']}: {self.stepper.n_windows:,} windows, "
             f"{self.steps_per_epoch:,} steps an epoch, {self.total:,} in all; "
-            f"{len(self.valid):,} validation windows",
+            f"{len(self.valid):,} validation windows{self.documents}",
             "device": device
             + (f", {self.world.size} processes" if self.world.size > 1 else "")
             + (", deterministic" if r.deterministic else ""),

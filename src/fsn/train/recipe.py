@@ -17,6 +17,8 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 Engine = Literal["auto", "eager", "compile", "graph", "compile-graph"]
 Shape = Literal["constant", "linear", "cosine", "wsd"]
 
+STRIDES = {"train_stride": (64, 4), "eval_stride": (128, 2)}
+"""The paper's, and into how many strides a window is divided that is shorter than that."""
 MINIMUM = dict.fromkeys(("seed", "lr", "weight_decay", "clip", "eps", "warmup_steps", "lr_floor"), 0) | {
     "length": 2
 }
@@ -55,11 +57,11 @@ class Recipe:
     accumulate: int = 1
     """Micro-batches that a batch is computed in, if it does not fit into memory; the step is the same."""
     length: int = 256
-    """Bytes in a window; a window of n bytes holds n - 1 predictions."""
-    train_stride: int = 64
-    """Bytes from the start of one training window to the next."""
-    eval_stride: int = 128
-    """The same for validation and test windows."""
+    """Symbols in a window, bytes or tokens; a window of n symbols holds n - 1 predictions."""
+    train_stride: int = 0
+    """Symbols from the start of one training window to the next; 0: 64, or a quarter of a window shorter than that."""
+    eval_stride: int = 0
+    """The same for validation and test windows; 0: 128, or half of a window shorter than that."""
     epochs: int = 30
     """Passes over the training windows."""
     max_steps: int | None = None
@@ -89,6 +91,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_types(self, "recipe: ")
+        for name, (stride, parts) in STRIDES.items():
+            if getattr(self, name) == 0 and self.length > 1:
+                stride = stride if self.length >= stride else max(self.length // parts, 1)
+                object.__setattr__(self, name, stride)
         object.__setattr__(self, "eval_at_steps", tuple(sorted(set(self.eval_at_steps))))
         for name, declared in field_types(Recipe).items():
             value = getattr(self, name)

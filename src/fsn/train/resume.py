@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from ..checks import check
 from ..data import Encoding
-from ..models import Config, config_from_dict, config_to_dict
+from ..errors import UserError
+from ..models import Config, config_from_dict, config_to_dict, preset_with
+from ..models.family import with_fields
 from ..text import printable
 from . import hashes
 from .checkpoint import Checkpoint, first_not_finite, lines_of
@@ -47,8 +50,9 @@ class Start:
     """The folder of the run to fine-tune (``--begin-with``)."""
     about: str = ""
     """Its weights in words; empty without a source."""
+    preset: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
-    """The config of the model they belong to."""
+    """The preset and config of the model they belong to."""
     encoding: Encoding | None = None
     """The tokens they were trained on, whatever text comes next."""
     record: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -75,7 +79,8 @@ class Start:
             begun = load_run(out)
             noted = begun.config.get("begin_with")
             if noted is not None and noted["run"] == name:
-                return Start(folder, about, begun.config["model"], begun.encoding, {"begin_with": noted})
+                model = (begun.config.get("preset"), begun.config["model"])
+                return Start(folder, about, *model, begun.encoding, {"begin_with": noted})
         run = load_run(folder)
         weights, sha256 = run.best_weights()
         bad = first_not_finite(weights.items())
@@ -84,7 +89,21 @@ class Start:
             about += f", epoch {run.best['epoch']}, {run.best['valid_bits']:.4f} bits"
         record = {"begin_with": {"run": name, "sha256": sha256}}
         tensors = {"weights": weights}
-        return Start(folder, about, run.config["model"], run.encoding, record, tensors=tensors)
+        model = (run.config.get("preset"), run.config["model"])
+        return Start(folder, about, *model, run.encoding, record, tensors=tensors)
+
+    def configure(self, model: str | Config | None, symbols: int, fields: Mapping[str, Any]) -> Config:
+        """The config of the model asked for: that of the weights where no preset is given, or theirs without fields."""
+        if self.source is not None and (model is None or (model == self.preset and not fields)):
+            return with_fields(config_from_dict(self.model), fields, f"the model of {self.source}")
+        if model is None:
+            raise UserError("no preset is given: `fsn models` lists them")
+        if isinstance(model, str):
+            return preset_with(model, symbols, fields)
+        config = dataclasses.replace(model, **fields)
+        both = f"the model has {config.vocab_size} symbols, the corpus {symbols}"
+        check(config.vocab_size == symbols, f"{both}; make them equal")
+        return config
 
     def check(self, config: Config) -> None:
         """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
@@ -95,7 +114,7 @@ class Start:
         check(
             not listed,
             f"the weights of {self.source} are those of another model: {', '.join(listed)}; "
-            "give the preset and the --model fields it was trained with",
+            "leave out the preset to take theirs, or give the --model fields they were trained with",
         )
 
     def open(

@@ -250,7 +250,12 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = parse_yaml(hashes.read(path, "config.yaml"), str(file))
     except FileNotFoundError:
-        raise UserError(f"{path} is not a run folder: it has no config.yaml") from None
+        what = "it has no config.yaml; name a folder that `fsn train` wrote"
+        if (path / "config.json").is_file():
+            what = (
+                "it is an exported model, for fsn.load and `fsn explore`; name the run it was exported from"
+            )
+        raise UserError(f"{path} is not a run folder: {what}") from None
     whole = isinstance(config, dict) and {"model", "recipe", "corpus"} <= set(config)
     check(whole, f"{file} is not the config of a run")
     found = config.get("format")
@@ -426,10 +431,13 @@ class Run:
     def load_corpus(self, where: str | None = None) -> Corpus:
         """The text the run was trained on, in its tokens; ``where`` is its path now, if that has changed."""
         made = self.config["corpus"]
-        text = data.load(where or made["name"], reading=ReadOptions.from_record(made), encoding=self.encoding)
+        how = ReadOptions.from_record(made)
+        cut = bool(made.get("cut_documents"))
+        text = data.load(where or made["name"], reading=how, encoding=self.encoding, cut_documents=cut)
         if text.sha256 != self.config["corpus"]["sha256"]:
             raise UserError(
-                f"the corpus {text.name} is not the text {self.folder} was trained on (its sha256 differs)"
+                f"the corpus {text.name} is not the text {self.folder} was trained on (its sha256 differs): "
+                "restore that text, or evaluate on another one with `fsn eval RUN --text PATH`"
             )
         return text.within(self.encoding)
 

@@ -47,9 +47,12 @@ class Schedule:
         elif r.schedule != "constant":
             falling = total - r.warmup_steps
         if r.warmup_steps + falling > total or (r.schedule != "constant" and falling < 1):
+            limit = "--max-steps" if total == r.max_steps else "--epochs"
+            cooling = f"{falling:,}" if falling > 0 else "less than one"
             raise UserError(
-                f"the schedule does not fit the run: {r.warmup_steps:,} steps of warm-up and {max(falling, 0):,} of "
-                f"cool-down in {total:,} steps; change --warmup-steps, --cooldown or --cooldown-epochs, or --epochs"
+                f"the schedule does not fit the run: {r.warmup_steps:,} steps of warm-up and {cooling} of cool-down in "
+                f"the {total:,} steps that {limit} gives; change --warmup-steps, --cooldown or --cooldown-epochs, or "
+                f"{limit}"
             )
         return cls(r.lr, r.lr_floor, r.warmup_steps, total - falling, total, r.schedule == "cosine")
 

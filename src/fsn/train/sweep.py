@@ -61,7 +61,8 @@ class Job:
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
         words = [self.preset, "--corpus", self.corpus, "--out", str(self.out)]
-        words += [*_options(self.recipe, Recipe()), *_options(self.reading, data.ReadOptions())]
+        usual = {**vars(Recipe(length=self.recipe.length)), "length": Recipe.length}
+        words += [*_options(self.recipe, usual), *_options(self.reading, vars(data.ReadOptions()))]
         if self.begin_with is not None:
             words += ["--begin-with", self.begin_with]
         if self.model:
@@ -87,7 +88,8 @@ class Job:
         """Whether the folder's config is that of this run, or of a longer one. ``fsn train`` lists the differences."""
         try:
             there = read_config(self.out)
-            model = preset_with(self.preset, config_from_dict(there["model"]).vocab_size, self.model)
+            source = Start.of(self.begin_with, self.out)
+            model = source.configure(self.preset, config_from_dict(there["model"]).vocab_size, self.model)
             asked = {
                 **there,
                 "model": config_to_dict(model),
@@ -95,7 +97,7 @@ class Job:
                 "corpus": self._corpus(there["corpus"]),
             }
             asked.pop("begin_with", None)
-            asked |= Start.of(self.begin_with, self.out).record
+            asked |= source.record
             different = differences(there, asked).keys()
             if different and self.recipe.schedule != "constant":
                 return False  # a longer run had other learning rates
@@ -213,12 +215,12 @@ def _expect(value: Any, kind: type, where: str) -> Any:
     return {str(k): v for k, v in value.items()} if kind is dict else value
 
 
-def _options(config: Any, default: Any) -> list[str]:
-    """The fields in which a config differs from the default, as options."""
+def _options(config: Any, defaults: Mapping[str, Any]) -> list[str]:
+    """The fields in which a config differs from the defaults, as options."""
     words: list[str] = []
     for name, value in vars(config).items():
         flag = f"--{name.replace('_', '-')}"
-        if value == getattr(default, name):
+        if value == defaults[name]:
             continue
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-"))

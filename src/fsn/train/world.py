@@ -55,7 +55,7 @@ class World:
         except RuntimeError as error:
             raise UserError(
                 "another process of this run has ended or cannot be reached; look at what it printed, and run the "
-                f"same command again: it goes on from its last checkpoint ({reason(error, 100)})"
+                f"same command again: it resumes from its last checkpoint ({reason(error, 100)})"
             ) from None
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
