@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import fsn
 from fsn.cli import main
 from fsn.data import Corpus, Windows
 from fsn.errors import UserError
+from fsn.models import config as config_module
 from fsn.models import config_from_dict
+from fsn.models.config import FSNConfig
 from fsn.train import NonFinite, Recipe, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
 from fsn.train.commands import train as command
-from fsn.train.run import RunFolder, check_out, read_metrics, same_but_seed, trailing
+from fsn.train.run import RunFolder, check_out, identity, read_metrics, same_but_seed, trailing
 from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless, unhashed
 
 
@@ -377,6 +380,47 @@ def test_siblings_share_all_but_the_seed() -> None:
     assert same_but_seed(a, {**a, "recipe": {"seed": 1, "lr": 1e-3, "epochs": 30}})
     assert not same_but_seed(a, {**a, "recipe": {"seed": 1, "lr": 2e-3, "epochs": 2}})
     assert not same_but_seed(a, {**a, "model": {"k": 17}})
+
+
+def test_a_field_added_later_leaves_the_identity_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class LaterRecipe(Recipe):
+        added: int = 3
+
+    @dataclass(frozen=True)
+    class LaterModel(FSNConfig):
+        added: int = 3
+
+    run = go(tmp_path / "run", max_steps=1)
+    before = identity(run.config)
+    monkeypatch.setattr("fsn.train.run.Recipe", LaterRecipe)
+    monkeypatch.setitem(config_module._KINDS, "fsn", LaterModel)
+    later = load_run(run.folder).config
+    for part in ("recipe", "model"):
+        assert later[part]["added"] == 3 and identity(later) == before
+        assert identity({**later, part: {**later[part], "added": 4}}) != before
+
+
+def test_the_identity_of_a_run_is_that_of_its_model_recipe_and_text(tmp_path: Path) -> None:
+    config = go(tmp_path / "run", max_steps=1).config
+    model, recipe = config["model"], config["recipe"]
+    same = [
+        {"recipe": {**recipe, "max_steps": 9, "log_steps": 7, "schedule": "linear"}},
+        {"preset": "another"},
+        {"corpus": {**config["corpus"], "name": "another"}},
+    ]
+    other = [
+        {"recipe": {**recipe, "seed": 1}},
+        {"model": {**model, "k": 18}},
+        {"model": {**model, "vocab_size": 30}},
+        {"model": {**model, "coupling": {**model["coupling"], "delay": False}}},
+        {"model": fsn.models.config_to_dict(fsn.models.TransformerConfig(model["vocab_size"]))},
+        {"corpus": {**config["corpus"], "sha256": "another"}},
+    ]
+    assert {identity({**config, **change}) for change in same} == {identity(config)}
+    assert len({identity({**config, **change}) for change in [*other, {}]}) == 1 + len(other)
 
 
 def test_the_kernel_of_every_epoch_is_kept(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -549,10 +549,12 @@ def same_but_seed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """A hash of the config without what only labels a run, says when to write, or how it ends."""
-    entries = {
-        name: value for name, value in flatten(config).items() if name not in LABELS | BOOKKEEPING | ENDING
-    }
+    """A hash of the config without what only labels a run, says when to write, or how it ends, and without fields of
+    model and recipe at their defaults, so that a field added later changes no run's."""
+    kind = type(config_from_dict(config["model"]))
+    usual = flatten({"model": asdict(kind(vocab_size=1)), "recipe": Recipe().to_dict()}).items()
+    free = LABELS | BOOKKEEPING | ENDING
+    entries = {name: v for name, v in flatten(config).items() if name not in free and (name, v) not in usual}
     return hashes.sha256(json.dumps(entries, sort_keys=True).encode())
 
 
