@@ -12,10 +12,9 @@ from pathlib import Path
 
 from fsn.checks import check
 from fsn.io import write_bytes_atomic, write_text_atomic
-from fsn.paper.bench import EVALUATIONS
 from fsn.train import hashes, load_run
 from fsn.train.checkpoint import first_not_finite, pack, unpack
-from fsn.train.evaluate import read_evaluations
+from fsn.train.evaluate import EVALUATIONS, read_evaluations
 from fsn.train.run import SHIPPED
 
 KINDS = ("epoch", "valid", "warning")

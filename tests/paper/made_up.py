@@ -12,10 +12,11 @@ import yaml
 
 import fsn
 from fsn.data import enwik8
-from fsn.measure.losses import store_losses, weights_hash
+from fsn.measure.losses import store_losses
 from fsn.models import config_to_dict
 from fsn.paper.bench import Bench
 from fsn.paper.needs import PAPER, Need, Scale
+from fsn.train.run import weights_hash
 
 CORPORA: dict[str, dict[str, Any]] = {
     "enwik8": {"name": "enwik8", "sha256": enwik8.SHA256, "symbols": bytes(range(205)).hex()},

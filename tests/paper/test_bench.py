@@ -138,11 +138,13 @@ def test_a_best_value_is_that_of_the_stored_weights_in_float32(tmp_path: Path) -
         "split": "valid",
         "precision": "fp32",
         "length": 256,
+        "stride": 128,
         "bits": 1.606,
     }
     others = (
         {"split": "test"},
         {"length": 1024},
+        {"stride": 64},
         {"precision": "bf16"},
         {"which": "last"},
         {"run": "another"},
@@ -154,7 +156,9 @@ def test_a_best_value_is_that_of_the_stored_weights_in_float32(tmp_path: Path) -
     assert bench.lowest(first_epochs(run, 10)) == pytest.approx(1.63), "those weights are of another epoch"
     assert bench.lowest(bench.run(needs.TRANSFORMER.seed(0))) == pytest.approx(1.63)
     (run.folder / "best.safetensors").write_bytes(b"other weights")
-    assert bench_of(tmp_path).lowest(run) == pytest.approx(1.61), "it names other weights, or none"
+    assert bench_of(tmp_path).lowest(run) == 1.606, "it names no weights"
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps({**line, "weights_sha256": "others"}))
+    assert bench_of(tmp_path).lowest(run) == pytest.approx(1.61), "it names other weights"
 
 
 def test_of_two_runs_as_long_that_validated_in_float32_serves(tmp_path: Path) -> None:

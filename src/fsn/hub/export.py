@@ -16,16 +16,14 @@ from transformers.utils import logging
 from ..data import Alphabet, Encoding, Subwords
 from ..errors import UserError
 from ..io import writing
-from ..measure.losses import weights_hash
 from ..measure.metrics import validated_in
 from ..models import config_to_dict
 from ..models.generate import first_token
-from ..paper.bench import EVALUATIONS
 from ..progress import say
 from ..train import Run, find_run, load_run
 from ..train.checkpoint import Checkpoints, read_state
 from ..train.commands import RunPath
-from ..train.evaluate import read_evaluations
+from ..train.evaluate import best_loss
 from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
 
@@ -130,16 +128,10 @@ def last_step(run: Run) -> int:
 
 
 def validated(run: Run, best: Mapping[str, Any]) -> str:
-    """The loss of the best weights: that in float32 where ``evaluations.jsonl`` beside the run's folder has it."""
-    asked: dict[str, Any] = {"run": run.name, "which": "best", "split": "valid", "precision": "fp32"}
-    asked |= {"length": run.recipe.length, "stride": run.recipe.eval_stride}
-    weights = weights_hash(run.folder)
-    for line in read_evaluations(run.folder.parent / EVALUATIONS):
-        if asked.items() <= line.items() and line.get("weights_sha256", weights) == weights:
-            return f"{line['bits']:.4f} bits per symbol"
-    precision = validated_in(run)
-    rounded = "" if precision == "fp32" else f" (validated in {precision})"
-    return f"{best['valid_bits']:.4f} bits per symbol{rounded}"
+    """The loss of the best weights: that in float32 where it is known."""
+    bits, precision = best_loss(run), validated_in(run)
+    rounded = "" if bits is not None or precision == "fp32" else f" (validated in {precision})"
+    return f"{best['valid_bits'] if bits is None else bits:.4f} bits per symbol{rounded}"
 
 
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:

@@ -20,7 +20,7 @@ from ..errors import UserError
 from ..io import atomic_file
 from ..train import hashes
 from ..train.evaluate import window_losses
-from ..train.run import Run
+from ..train.run import Run, weights_hash
 from .metrics import check_corpus
 
 if TYPE_CHECKING:
@@ -126,15 +126,6 @@ def store_losses(
     coded = {name: np.frombuffer(word.encode(), np.uint8) for name, word in words.items()}
     with atomic_file(folder / FILE) as file:
         np.savez_compressed(file, bits=bits.astype(np.float16), **coded)  # type: ignore[arg-type]
-
-
-def weights_hash(folder: Path) -> str | None:
-    """sha256 of a run's best weights; ``None`` where they were not kept."""
-    try:
-        with open(folder / "best.safetensors", "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        return None
 
 
 def _mark(weights: str, sha256: str, battery: Battery) -> str:

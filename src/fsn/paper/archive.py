@@ -24,15 +24,15 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
-from ..measure.losses import FILE, store_losses, weights_hash
+from ..measure.losses import FILE, store_losses
 from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
 from ..train.checkpoint import Checkpoints, go_on_from, lines_of, read_state
-from ..train.evaluate import Split, append_evaluation, evaluate_run, read_evaluations
-from ..train.run import same_but_seed
+from ..train.evaluate import EVALUATIONS, Split, append_evaluation, evaluate_run, read_evaluations
+from ..train.run import same_but_seed, weights_hash
 from ..train.world import World, choose_device
-from .bench import EVALUATIONS, MEASURED, Bench, store_measurements, store_text
+from .bench import MEASURED, Bench, store_measurements, store_text
 from .needs import PAPER, Scale, epochs_of
 from .sections import MEASUREMENTS
 

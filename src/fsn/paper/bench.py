@@ -34,7 +34,6 @@ from ..measure import copy_depth, coupling, losses
 from ..measure.copy_depth import BINS, Battery, bin_name
 from ..measure.coupling import KernelReading
 from ..measure.looks import Looks
-from ..measure.losses import weights_hash
 from ..measure.metrics import (
     check_comparable,
     check_metrics,
@@ -50,15 +49,15 @@ from ..measure.training import best_epoch
 from ..models import LanguageModel
 from ..report.html import plain
 from ..train import Run, load_run
-from ..train.evaluate import read_evaluations
-from ..train.run import folders_below
+from ..train.evaluate import best_loss
+from ..train.run import folders_below, weights_hash
 from ..train.sweep import Job
 from ..train.world import choose_device
 from .needs import PAPER, SAME_RECIPE, Need, Scale, epochs_of, setting_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-TEXTS, MEASURED, EVALUATIONS = "texts", "measured.json", "evaluations.jsonl"
+TEXTS, MEASURED = "texts", "measured.json"
 ARRAYS, NUMBERS = ("windows", "enriched", "depth", "distance"), ("length", "stride")
 """What is kept of a battery; the paper's texts have no documents to keep apart."""
 BIN_NAMES = [bin_name(edges) for edges in BINS]
@@ -297,14 +296,8 @@ class Bench:
 
     @once()
     def evaluated(self, run: Run) -> float | None:
-        """The float32 loss of a run's best weights on the validation split, from ``evaluations.jsonl``."""
-        weights = weights_hash(run.folder)
-        asked = {"run": run.name, "which": "best", "split": "valid", "precision": "fp32"} | {
-            **({"weights_sha256": weights} if weights else {}),
-            "length": run.recipe.length,
-        }
-        lines = read_evaluations(run.folder.parent / EVALUATIONS)
-        return next((float(line["bits"]) for line in lines if asked.items() <= line.items()), None)
+        """The float32 loss of a run's best weights on the validation split, where it is known."""
+        return best_loss(run)
 
     def lowest(self, run: Run) -> float:
         """The lowest validation loss of a run; of a rounded curve the float32 loss of these weights, where it is known;

@@ -22,10 +22,12 @@ from ..io import parse_json, read_file, write_text_atomic, writing
 from ..progress import Bar
 from . import hashes
 from .recipe import Precision
-from .run import Run, identity
+from .run import Run, identity, weights_hash
 from .world import World, autocast, choose_precision, environment, numerics, products
 
 Split = Literal["valid", "test"]
+EVALUATIONS = "evaluations.jsonl"
+"""Beside run folders: a line for each loss of a run's weights on a whole split, as ``fsn eval --append`` writes it."""
 
 
 class Stopped(Exception):
@@ -231,6 +233,21 @@ def append_evaluation(path: Path, name: str, run: Run, world: World, line: Mappi
     ]
     with writing(path, "choose another --append"):
         write_text_atomic(path, "".join(json.dumps(one) + "\n" for one in (*others, new)))
+
+
+def best_loss(run: Run) -> float | None:
+    """The float32 loss of a run's best weights on the validation split, from the file beside its folder.
+
+    Where the weights were not kept, or the line does not name them, the run's name will do.
+    """
+    asked: dict[str, Any] = {"run": run.name, "which": "best", "split": "valid", "precision": "fp32"}
+    asked |= {"length": run.recipe.length, "stride": run.recipe.eval_stride}
+    weights = weights_hash(run.folder)
+    for line in read_evaluations(run.folder.parent / EVALUATIONS):
+        named = {weights, line.get("weights_sha256")} - {None}
+        if asked.items() <= line.items() and len(named) < 2:
+            return float(line["bits"])
+    return None
 
 
 def read_evaluations(path: Path) -> list[dict[str, Any]]:

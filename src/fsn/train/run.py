@@ -497,6 +497,15 @@ def folders_below(root: Path) -> list[Path]:
     return found
 
 
+def weights_hash(folder: Path) -> str | None:
+    """sha256 of a run's best weights; ``None`` where they were not kept."""
+    try:
+        with open(folder / "best.safetensors", "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
 def find_run(name: str | os.PathLike[str]) -> Path:
     """A run folder by its path or, where there is none, by the name of one that comes with the package."""
     path = user_path(name)
