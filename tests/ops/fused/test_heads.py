@@ -140,7 +140,7 @@ def checked(scored: bool) -> dict[str, str]:
     args = leaf(sequences, length, k), leaf(sequences, length, 3 * k), leaf(heads, 4, n, k), tau, alpha, score
     table = torch.randn(length, k)
     tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    options = k, [True] * 4, 2, True
+    options = k, [True] * 4, 2
     with limited(narrow=few_programs()):
         return torch.library.opcheck(attention_half, (*args, table, table, *options), test_utils=tests)
 

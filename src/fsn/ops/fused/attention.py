@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,9 @@ SIGNED, POSITIVE = 1, 2
 """How the kernels know the value gate."""
 
 
-def drift_weight(law: CouplingLaw, own: Tensor) -> Tensor:
+def drift_weight(drift: int, own: Tensor) -> Tensor:
     """What turns the token: the diagonal's weight (row 0 of ``own``) or the sum of all earlier ones (row 1)."""
-    return own[0] if law.frame == "rest" else own[1]
+    return own[0 if drift == DRIFT["rest"] else 1]
 
 
 def rotary_table(length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,7 +126,7 @@ class AttentionFunction(torch.autograd.Function):
         mode, gate = math_mode(dtype), POSITIVE if positive_gate else SIGNED
         aside = Aside(device)
         with aside:
-            field = coupling_fields(theta, w, length, law, dtype)
+            field = coupling_fields(theta, w, length, law.parts, dtype)
         wide = pack_gates(weight, bias, dtype) if wide is None else wide
         pre = mm(feat, wide.t())
         q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=device)
@@ -144,7 +145,7 @@ class AttentionFunction(torch.autograd.Function):
                 theta, pre, cos, sin, q, key, batch, length, tp, k, kp, width, r, mode, num_warps=warps
             )  # fmt: skip
         drift = DRIFT[law.drift]
-        weight_of_drift = drift_weight(law, own) if drop_attention is None else torch.empty_like(own[0])
+        weight_of_drift = drift_weight(drift, own) if drop_attention is None else torch.empty_like(own[0])
         coupling = Couple(field, theta, weight_of_drift, made.constant, length, law.harmonics, drift)
         kept = None
         for r0, attention in attention_chunks(q, key, tau, own, batch, length, round_scores, False, scored):
@@ -192,7 +193,7 @@ class AttentionFunction(torch.autograd.Function):
         aside, made = Aside(device), None
         if field is None:
             with aside:
-                field = coupling_fields(theta, w, length, law, dtype)
+                field = coupling_fields(theta, w, length, law.parts, dtype)
             made = aside.mark()
         width, r, warps = row_shape("update_backward", kp)
         programs = triton.cdiv(batch * tp, r)
@@ -214,7 +215,7 @@ class AttentionFunction(torch.autograd.Function):
                 read = dropped_attention(kept, own, drop, 0, length, drift, None)
                 df = triangle(read, dg, torch.empty_like(dg), kp, transposed=True)
                 multiplied = aside.mark()
-                dfield, partial = field_backward(df, weight_of_drift, da, theta, w, length, law)
+                dfield, partial = field_backward(df, weight_of_drift, da, theta, w, length, law.parts, drift)
             aside.wait(made)
             ds = softmax_backward(kept, own, dg, field, turn, tau, 0, length, drift, kp, down, drop)
             aside.wait(multiplied)
@@ -234,7 +235,7 @@ class AttentionFunction(torch.autograd.Function):
                 read = dropped_attention(attention, own, drop, r0, length, drift, None)
                 triangle(read, dg, df, kp, r0, transposed=True)
                 triangle(ds, queries, dkey, kp, r0, transposed=True)
-            dfield, partial = field_backward(df, weight_of_drift, da, theta, w, length, law)
+            dfield, partial = field_backward(df, weight_of_drift, da, theta, w, length, law.parts, drift)
         width, r, warps = row_shape("prepare_backward", kp)
         steps = tiles.SCORE_ROWS if scored else 1
         r = tiles.rows_of_steps(r, steps)
@@ -259,24 +260,26 @@ class AttentionFunction(torch.autograd.Function):
         return dtheta_in, dfeat, *results, *(None,) * 11
 
 
-def coupling_fields(theta: Tensor, w: Tensor, length: int, law: CouplingLaw, dtype: torch.dtype) -> Tensor:
-    """theta (M, KP), w (4, N, KP), or one for each head (heads, 4, N, KP) -> F (B, TP, 2N·KP)"""
-    rows, kp = theta.shape
+def coupling_fields(
+    theta: Tensor, w: Tensor, length: int, parts: Sequence[bool], dtype: torch.dtype
+) -> Tensor:
+    """theta (M, KP), w (4, N, KP), or one for each head (heads, 4, N, KP), whose ``parts`` exist -> F (B, TP, 2N·KP)"""
+    (rows, kp), n = theta.shape, w.shape[-2]
     batch, tp, tile = rows // length, round_up(length, BLOCK), tiles.shape("FIELDS", kp)
-    field = torch.empty(batch, tp, 2 * law.harmonics * kp, dtype=dtype, device=theta.device)
+    field = torch.empty(batch, tp, 2 * n * kp, dtype=dtype, device=theta.device)
     fields_kernel[(triton.cdiv(batch * tp, tile.rows), triton.cdiv(kp, tile.columns))](
-        theta, w, field, batch, length, tp, batch * 4 * law.harmonics * kp // w.numel(),
-        kp, law.harmonics, tile.rows, tile.columns,
-        *law.parts, math_mode(dtype), num_warps=tile.warps,
+        theta, w, field, batch, length, tp, batch * 4 * n * kp // w.numel(),
+        kp, n, tile.rows, tile.columns, *parts, math_mode(dtype), num_warps=tile.warps,
     )  # fmt: skip
     return field
 
 
 def field_backward(
-    df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, law: CouplingLaw
-) -> tuple[Tensor, Tensor]:
+    df: Tensor, weight: Tensor, da: Tensor, theta: Tensor, w: Tensor, length: int, parts: Sequence[bool],
+    drift: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """df (B, TP, 2N·KP) -> its share of dθ (M, KP), and partial sums for the coefficients (blocks, 4N + 1, KP)."""
-    kp, n, tp = da.shape[1], law.harmonics, df.shape[1]
+    kp, n, tp = da.shape[1], w.shape[-2], df.shape[1]
     strip: tiles.Strip = tiles.shape("STRIP", kp)
     blocks = df.shape[0] * tp // strip.tokens
     dtheta = torch.empty_like(da)
@@ -285,6 +288,6 @@ def field_backward(
         field_backward_kernel[(blocks, triton.cdiv(kp, strip.columns))](
             df, weight, da, theta, w, dtheta, partial, length, tp, df.shape[0] * 4 * n * kp // w.numel(),
             kp, strip.columns, n, n0, min(3, n - n0), strip.tokens, strip.stages,
-            *law.parts, DRIFT[law.drift] if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
+            *parts, drift if n0 == 0 else 0, n0 > 0, math_mode(da.dtype), num_warps=strip.warps,
         )  # fmt: skip
     return dtheta, partial

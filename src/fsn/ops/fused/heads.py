@@ -7,7 +7,6 @@ head's numbers by dividing. A compiler sees one node with known shapes; the prod
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +38,6 @@ def frustrated_update(
     alpha: Tensor | None,
     law: CouplingLaw,
     score: Tensor | None = None,
-    round_scores: bool = True,
 ) -> Tensor:
     """Query and key gates, scores, softmax, coupling, value gate and bound of every head.
 
@@ -63,7 +61,7 @@ def frustrated_update(
         made = attention_half(
             theta.flatten(0, 1), raw.flatten(0, 1), w, tau, alpha,
             None if score is None else _by_head(score, heads, 0), *_rotary(length, rates, more),
-            k, list(law.parts), DRIFT[law.drift], round_scores,
+            k, list(law.parts), DRIFT[law.drift],
         )  # fmt: skip
     return made[0].unflatten(0, (heads, batch))[..., :k]
 
@@ -118,12 +116,6 @@ def keeps_fields(size: Sizes, harmonics: int, dtype: torch.dtype) -> bool:
     return numbers * dtype.itemsize <= tiles.KEPT_ATTENTION
 
 
-@functools.cache
-def _law(harmonics: int, present: bool, delay: bool, phases: bool, drift: int) -> CouplingLaw:
-    """What the passes over fields read of a law; made once, because to check its fields takes longer than a launch."""
-    return CouplingLaw(harmonics, present, delay, phases, "rest" if drift == DRIFT["rest"] else "co-rotating")
-
-
 def _constant(w: Tensor, drift: int) -> Tensor:
     """What the drift's weight multiplies: w (H, 4, N, KP) -> (H, KP)"""
     return w[:, 1::2].sum((1, 2)) if drift == 2 else w[:, 1].sum(1)
@@ -132,7 +124,7 @@ def _constant(w: Tensor, drift: int) -> Tensor:
 @torch.library.custom_op("fsn::attention_half", mutates_args=())
 def attention_half(
     theta: Tensor, raw: Tensor, w: Tensor, tau: Tensor, alpha: Tensor | None, score: Tensor | None,
-    cos: Tensor, sin: Tensor, k: int, parts: list[bool], drift: int, rounded: bool,
+    cos: Tensor, sin: Tensor, k: int, parts: list[bool], drift: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """theta (S, T, KP) float32, raw (S, T, 3KP) in the compute type, w (H, 4, N, KP), tau and alpha (H,), score
     (H, 2, k), cos and sin of ωt (T, KP); S = H times as many sequences -> the update (S, T, KP); for the backward
@@ -149,14 +141,10 @@ def attention_half(
     from .scores import attention_chunks
     from .update import gated_update_kernel
 
-    size, dtype, law = (
-        Sizes.of(theta, w),
-        raw.dtype,
-        _law(w.shape[2], parts[0], parts[2], parts[1] or parts[3], drift),
-    )
+    size, dtype, n = Sizes.of(theta, w), raw.dtype, w.shape[2]
     batch, length, tp, kp, _ = size
     theta, raw, mode = theta.contiguous().view(-1, kp), raw.contiguous(), math_mode(dtype)
-    field = coupling_fields(theta, w, length, law, dtype)
+    field = coupling_fields(theta, w, length, parts, dtype)
     q = torch.empty(batch * tp, 2 * kp, dtype=dtype, device=theta.device)
     key = torch.empty_like(q)
     own = torch.empty(4 if score is None else 5, batch * length, dtype=torch.float32, device=theta.device)
@@ -171,9 +159,9 @@ def attention_half(
             theta, raw, cos, sin, score.contiguous(), q, key, own, batch, length, tp, k, size.each,
             kp, width, r, tiles.SCORE_STEPS, mode, num_warps=max(1, width // 64),
         )  # fmt: skip
-    coupling = Couple(field, theta, drift_weight(law, own), _constant(w, drift), length, law.harmonics, drift)
+    coupling = Couple(field, theta, drift_weight(drift, own), _constant(w, drift), length, n, drift)
     kept, keep = raw.new_empty(0), kept_shape(batch, tp, dtype.itemsize) != (0,)
-    for r0, attention in attention_chunks(q, key, tau, own, batch, length, rounded, False, score is not None):
+    for r0, attention in attention_chunks(q, key, tau, own, batch, length, True, False, score is not None):
         coupling.add(attention, r0)
         if keep:
             kept = attention
@@ -184,7 +172,7 @@ def attention_half(
         a, raw, tau if alpha is None else alpha, out, batch, length, tp, size.each,
         kp, width, r, alpha is not None, mode, num_warps=warps,
     )  # fmt: skip
-    if not keeps_fields(size, law.harmonics, dtype):
+    if not keeps_fields(size, n, dtype):
         field = raw.new_empty(0)
     return out, q, key, a, slope, own, field, kept
 
@@ -193,7 +181,7 @@ def attention_half(
 def attention_half_backward(
     dout: Tensor, theta: Tensor, raw: Tensor, w: Tensor, tau: Tensor, alpha: Tensor | None, score: Tensor | None,
     cos: Tensor, sin: Tensor, q: Tensor, key: Tensor, a: Tensor, slope: Tensor, own: Tensor, field: Tensor,
-    kept: Tensor, k: int, parts: list[bool], drift: int, rounded: bool,
+    kept: Tensor, k: int, parts: list[bool], drift: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """-> the gradients of theta, raw, w, tau, alpha and score; the last two are empty where there is none"""
     import triton
@@ -208,14 +196,9 @@ def attention_half_backward(
     from .scores import attention_chunks
     from .update import coupling_update_backward_kernel
 
-    size, dtype, law, shape = (
-        Sizes.of(theta, w),
-        raw.dtype,
-        _law(w.shape[2], parts[0], parts[2], parts[1] or parts[3], drift),
-        theta.shape,
-    )
+    size, dtype, shape = Sizes.of(theta, w), raw.dtype, theta.shape
     batch, length, tp, kp, heads = size
-    n, mode, f32, scored = law.harmonics, math_mode(dtype), torch.float32, score is not None
+    n, mode, f32, scored = w.shape[2], math_mode(dtype), torch.float32, score is not None
     theta, raw, dout = theta.contiguous().view(-1, kp), raw.contiguous(), dout.contiguous()
 
     def new(*shape: int, kind: torch.dtype = dtype) -> Tensor:
@@ -232,7 +215,7 @@ def attention_half_backward(
         True, False, mode, num_warps=warps,
     )  # fmt: skip
     if not field.numel():
-        field = coupling_fields(theta, w, length, law, dtype)
+        field = coupling_fields(theta, w, length, parts, dtype)
     down = new(batch * length, kind=f32) if scored else None
     queries, keys = q.view(batch, tp, 2 * kp), key.view(batch, tp, 2 * kp)
     if kept.numel():
@@ -244,12 +227,12 @@ def attention_half_backward(
         sums = f32 if tp > tiles.CHUNK else dtype  # chunks add to them
         dq, dkey = new(batch, tp, 2 * kp), new(batch, tp, 2 * kp, kind=sums)
         df = new(batch, tp, 2 * n * kp, kind=sums)
-        for r0, attention in attention_chunks(q, key, tau, own, batch, length, rounded, True, scored):
+        for r0, attention in attention_chunks(q, key, tau, own, batch, length, True, True, scored):
             ds = softmax_backward(attention, own, dg, field, turn, tau, r0, length, drift, kp, down)
             triangle(ds, keys, dq, kp, r0)
             triangle(attention, dg, df, kp, r0, transposed=True)
             triangle(ds, queries, dkey, kp, r0, transposed=True)
-    dfield, partial = field_backward(df, drift_weight(law, own), da, theta, w, length, law)
+    dfield, partial = field_backward(df, drift_weight(drift, own), da, theta, w, length, parts, drift)
     width, r, warps = tiles.row_shape("prepare_backward", kp)
     steps = tiles.SCORE_ROWS if scored else 1
     r = tiles.rows_of_steps(r, steps)
@@ -274,7 +257,7 @@ def attention_half_backward(
 @attention_half.register_fake
 def _(
     theta: Tensor, raw: Tensor, w: Tensor, tau: Tensor, alpha: Tensor | None, score: Tensor | None,
-    cos: Tensor, sin: Tensor, k: int, parts: list[bool], drift: int, rounded: bool,
+    cos: Tensor, sin: Tensor, k: int, parts: list[bool], drift: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     size = Sizes.of(theta, w)
     (batch, length, tp, kp, _), n = size, w.shape[2]
@@ -295,7 +278,7 @@ def _(
 def _(
     dout: Tensor, theta: Tensor, raw: Tensor, w: Tensor, tau: Tensor, alpha: Tensor | None, score: Tensor | None,
     cos: Tensor, sin: Tensor, q: Tensor, key: Tensor, a: Tensor, slope: Tensor, own: Tensor, field: Tensor,
-    kept: Tensor, k: int, parts: list[bool], drift: int, rounded: bool,
+    kept: Tensor, k: int, parts: list[bool], drift: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return (
         theta.new_empty(theta.shape),
@@ -308,18 +291,18 @@ def _(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.k, ctx.parts, ctx.drift, ctx.rounded = inputs
+    *tensors, ctx.k, ctx.parts, ctx.drift = inputs
     ctx.save_for_backward(*tensors, *output[1:])
 
 
 def _backward(ctx: Any, dout: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     saved = ctx.saved_tensors  # read once: a checkpoint unpacks them no second time
     dtheta, draw, dw, dtau, dalpha, dscore = attention_half_backward(
-        dout, *saved, ctx.k, ctx.parts, ctx.drift, ctx.rounded
+        dout, *saved, ctx.k, ctx.parts, ctx.drift
     )
     alpha, score = saved[4:6]
     return (
-        dtheta, draw, dw, dtau, None if alpha is None else dalpha, None if score is None else dscore, *[None] * 6
+        dtheta, draw, dw, dtau, None if alpha is None else dalpha, None if score is None else dscore, *[None] * 5
     )  # fmt: skip
 
 
