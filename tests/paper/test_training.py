@@ -48,11 +48,11 @@ def test_the_command_hands_what_is_missing_to_the_sweep(
     monkeypatch.chdir(tmp_path)
     made: list[Job] = []
 
-    def fake(jobs: list[Job], slots: list[str | None], say: Any) -> dict[str, str]:
+    def fake(jobs: list[Job], slots: list[str | None], tell: Any) -> tuple[dict[str, str], int]:
         made.extend(jobs)
         for job in jobs:
             write_run(job.out.parent, needs.NO_BOUND, [10.2], name=job.name)
-        return {}
+        return {}, 0
 
     monkeypatch.setattr("fsn.train.sweep.run_here", fake)
     write_run(tmp_path / "runs", needs.FSN, [1.7])

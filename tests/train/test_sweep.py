@@ -288,9 +288,9 @@ def test_finished_skipped_half_done_resumed_bad_reported(
     assert [job.state() for job in (done, begun, bad)] == ["finished", "begun", "new"]
     before = (done.out / "log.txt").read_bytes()
     said: list[str] = []
-    notes = run_here([done, begun, bad], [None, None], said.append)
-    assert notes == {"bad": "failed"}
-    assert "goes on: fsn-1m-seed1" in said and "finished: fsn-1m-seed1" in said
+    notes, stopped = run_here([done, begun, bad], [None, None], said.append)
+    assert notes == {"bad": "failed"} and not stopped
+    assert "resumes: fsn-1m-seed1" in said and "finished: fsn-1m-seed1" in said
     assert any(line.startswith("failed: bad (exit code 2): fsn: there is no corpus") for line in said)
     assert not any("seed0" in line for line in said)
     assert (done.out / "log.txt").read_bytes() == before
@@ -309,7 +309,7 @@ def test_a_run_that_cannot_be_started_leaves_none_alone(
     good, bad = read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "seed": [0, 1]}, runs=[]))
     bad = dataclasses.replace(bad, out=tmp_path / "text.txt" / "run")
     said: list[str] = []
-    assert run_here([good, bad], [None, None], said.append) == {bad.name: "failed"}
+    assert run_here([good, bad], [None, None], said.append) == ({bad.name: "failed"}, 0)
     assert good.state() == "finished"
     assert f"failed: {bad.name}: it cannot be started ([Errno 20] Not a directory: " in " ".join(said)
 

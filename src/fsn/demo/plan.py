@@ -19,10 +19,10 @@ from pathlib import Path
 from ..data import Corpus, Windows
 from ..errors import UserError
 from ..models import TransformerConfig, count_parameters, match_width, preset
-from ..progress import Bar, say
+from ..progress import Bar
 from ..train import Recipe, Run, load_run
 from ..train.run import read_metrics
-from ..train.sweep import Job, last_line, run_here
+from ..train.sweep import Job, exit_if_stopped, last_line, run_here
 
 SIZE = {"k": 48, "layers": 3}
 RECIPE = Recipe(lr=5e-3, batch_size=8, length=128, eval_stride=1024, epochs=1000)
@@ -125,10 +125,8 @@ def train_all(plan: Plan) -> dict[str, Run]:
                 ]
                 bar.update(sum(n for n, _ in found.values()) - bar.done, now=", ".join(now) or "…")
 
-            notes = run_here(jobs, slots, lambda line: None, SETTINGS, look)
-        if "*" in notes:
-            say("stopped: run the same command again to go on")
-            raise SystemExit(128 + int(notes["*"]))
+            _, stopped = run_here(jobs, slots, lambda line: None, SETTINGS, look)
+        exit_if_stopped(stopped)
         for job in jobs:
             if job.state() != "finished":
                 reason = last_line(job.output).removeprefix("fsn: ")

@@ -150,17 +150,15 @@ def archive(
 def train(bench: Bench, needs: Sequence[Need], runs: Path) -> int:
     """Train what is missing, as a sweep does; a run that diverges is a result. Returns how many there were."""
     from ..train.commands import slots
-    from ..train.sweep import run_here
+    from ..train.sweep import exit_if_stopped, run_here
 
     standing = bench.standing(needs)
     jobs = standing.jobs(runs)
     if jobs:
         check_writable(runs, "name another folder first in --where")
         standing.bring(runs)
-        stopped = int(run_here(jobs, slots(None), say).get("*", "0"))
-        if stopped:
-            say("stopped: run the same command again to go on")
-            raise SystemExit(128 + stopped)
+        _, stopped = run_here(jobs, slots(None), say)
+        exit_if_stopped(stopped)
     return len(jobs)
 
 

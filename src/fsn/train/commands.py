@@ -22,7 +22,7 @@ from ..text import printable
 from .evaluate import Split, append_evaluation, check_batch_size, evaluate_run, read_evaluations
 from .recipe import Precision, Recipe, parse_fields
 from .run import check_out, find_run, load_run
-from .sweep import COLUMNS, read_sweep, run_here, submit, table
+from .sweep import COLUMNS, exit_if_stopped, read_sweep, run_here, submit, table
 from .world import World, choose_device
 
 Preset = Annotated[str | None, tyro.conf.arg(metavar="PRESET")]
@@ -279,15 +279,13 @@ def sweep(
             check_out(job.out, job.corpus)
 
     if executor == "local":
-        notes = run_here(plan, slots(jobs), say)
+        notes, stopped = run_here(plan, slots(jobs), say)
     else:
         cluster = "slurm" if executor == "slurm" else "local"
-        notes = submit(plan, cluster, plan[0].out.parent / "submitit", parse_fields(slurm), wait, say)
-    stopped = int(notes.pop("*", "0"))
+        folder, stopped = plan[0].out.parent / "submitit", 0
+        notes = submit(plan, cluster, folder, parse_fields(slurm), wait, say)
     print_table(COLUMNS, table(plan, notes))
-    if stopped:
-        say("stopped: run the same command again to resume")
-        raise SystemExit(128 + stopped)
+    exit_if_stopped(stopped)
     if "failed" in notes.values():
         raise SystemExit(1)
 

@@ -30,6 +30,7 @@ from ..errors import UserError, needs, reason
 from ..io import is_plain_name, parse_yaml, read_file, user_path
 from ..models import config_from_dict, config_to_dict, preset_with
 from ..models.family import PAPER_VOCABULARY
+from ..progress import say
 from .loop import StopRequest
 from .recipe import Recipe, with_numbers
 from .resume import Start
@@ -263,15 +264,16 @@ def last_line(file: Path) -> str:
 def run_here(
     jobs: list[Job],
     slots: list[str | None],
-    say: Callable[[str], None],
+    tell: Callable[[str], None],
     settings: Mapping[str, str] | None = None,
     look: Callable[[], None] = lambda: None,
-) -> dict[str, str]:
+) -> tuple[dict[str, str], int]:
     """Run the unfinished ``jobs``, each in its own process, at most one per slot at a time.
 
     A slot is the number of a GPU, the only one visible to the process, or None for the CPU. ``settings`` are
     environment variables for all runs; ``look`` is called every POLL_S seconds. A signal is forwarded to the runs,
-    which write a checkpoint and end. Returns the states that the folders do not show.
+    which write a checkpoint and end. Returns the states that the folders do not show, and the signal's number, for
+    :func:`exit_if_stopped`, or 0.
     """
     waiting = [job for job in jobs if job.state() != "finished"]
     free = list(slots)
@@ -283,7 +285,7 @@ def run_here(
             while waiting and free and not stop.number:
                 job, slot = waiting.pop(0), free.pop(0)
                 where = f" on GPU {slot}" if slot is not None else ""
-                say(f"{'goes on' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
+                tell(f"{'resumes' if job.state() == 'begun' else 'starts'}: {job.name}{where}")
                 env = {**os.environ, **(settings or {})}
                 if slot is not None:
                     env["CUDA_VISIBLE_DEVICES"] = slot
@@ -294,7 +296,7 @@ def run_here(
                 except OSError as error:  # the other runs go on
                     free.append(slot)
                     notes[job.name] = "failed"
-                    say(f"failed: {job.name}: it cannot be started ({reason(error)})")
+                    tell(f"failed: {job.name}: it cannot be started ({reason(error)})")
             if stop.number and not forwarded:
                 forwarded = True
                 for _, _, process in running:
@@ -307,15 +309,22 @@ def run_here(
                 running.remove(entry)
                 free.append(slot)
                 if job.state() == "finished":
-                    say(f"finished: {job.name}")
+                    tell(f"finished: {job.name}")
                 elif stop.number:
                     notes[job.name] = "stopped"
                 else:
                     notes[job.name] = "failed"
-                    say(f"failed: {job.name} (exit code {code}): {last_line(job.output)}")
+                    tell(f"failed: {job.name} (exit code {code}): {last_line(job.output)}")
             look()
             time.sleep(POLL_S)
-    return {**notes, "*": str(stop.number)} if stop.number else notes
+    return notes, stop.number
+
+
+def exit_if_stopped(number: int) -> None:
+    """End the process as a signal asked."""
+    if number:
+        say("stopped: run the same command again to resume")
+        raise SystemExit(128 + number)
 
 
 def _start(words: list[str], output: Path, **options: Any) -> subprocess.Popen[bytes]:
@@ -357,7 +366,7 @@ def submit(
     folder: Path,
     parameters: Mapping[str, Any],
     wait: bool,
-    say: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> dict[str, str]:
     """Submit the unfinished ``jobs``; ``cluster`` is ``slurm`` or ``local``."""
     submitit = needs("submitit", "this executor needs submitit, which is not installed: pip install submitit")
@@ -370,14 +379,14 @@ def submit(
     handles = []
     for job in waiting:
         handles.append(executor.submit(SubmittedRun(job.command(), job.output.resolve())))
-        say(f"submitted: {job.name} as job {handles[-1].job_id}")
+        tell(f"submitted: {job.name} as job {handles[-1].job_id}")
     if not wait:
         return {job.name: "submitted" for job in waiting}
     notes: dict[str, str] = {}
     for job, handle in zip(waiting, handles, strict=True):
         if handle.exception() is None and job.state() == "finished":
-            say(f"finished: {job.name}")
+            tell(f"finished: {job.name}")
         else:
             notes[job.name] = "failed"
-            say(f"failed: {job.name}: {last_line(job.output)}")
+            tell(f"failed: {job.name}: {last_line(job.output)}")
     return notes
