@@ -35,6 +35,7 @@ from fsn.errors import UserError
 from fsn.io import write_text_atomic
 from fsn.models import FSNConfig, preset
 from fsn.models import selfcheck as model_check
+from fsn.nn import FrustratedAttention
 from fsn.nn import selfcheck as layer_check
 from fsn.ops import fused
 from fsn.train.world import World, choose_device, environment, numerics
@@ -144,9 +145,10 @@ def wrong(change: Change | None, lengths: tuple[int, ...], device: torch.device)
             config = preset(MODEL, measure.SYMBOLS)
             assert isinstance(config, FSNConfig)
             return model_check.disagreement(config, device, torch.bfloat16, 255)
-        options = {"harmonics": LAW.harmonics, "frame": LAW.frame}
         for length, width in itertools.product(lengths, WIDTHS):
-            reason = layer_check.disagreement(width, options, device, torch.bfloat16, length)
+            reason = layer_check.disagreement(
+                FrustratedAttention, width, LAW, True, device, torch.bfloat16, length
+            )
             if reason:
                 return f"T = {length}, {width} phases: {reason}"
     return None

@@ -62,7 +62,7 @@ def supports(
         return False
     if device.type not in check.CHECKED or fused.forced():
         return True
-    from .selfcheck import agrees
+    from .selfcheck import agrees  # which makes a model, and models are made of what is here
 
     return agrees(config, device, dtype, length)
 

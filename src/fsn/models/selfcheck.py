@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,11 +13,9 @@ from ..nn import NO_PROBE, Context
 from ..ops.fused import check
 from ..ops.fused.check import Errors
 from . import fused_stack
+from .base import LanguageModel
 from .config import FSNConfig
-
-if TYPE_CHECKING:
-    from .base import LanguageModel
-    from .fsn import FSN
+from .fsn import FSN
 
 BATCH = 2
 
@@ -30,8 +27,6 @@ def agrees(config: FSNConfig, device: torch.device, dtype: torch.dtype, length: 
 
 def disagreement(config: FSNConfig, device: torch.device, dtype: torch.dtype, length: int) -> str | None:
     """What the kernels get wrong for one layer of this config, in words; None where they are right."""
-    from .fsn import FSN
-
     with torch.device("cpu"):
         model = FSN(dataclasses.replace(config, layers=1)).float().train()
         generator = torch.Generator().manual_seed(3)

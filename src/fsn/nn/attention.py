@@ -119,7 +119,7 @@ class FrustratedAttention(Rotary):
         whole = (
             past is None and apart is None and not drops and phases.dtype == self.tau.dtype and x.shape[1] > 0
         )
-        if whole and applies(phases, self.heads) and trusted(self, phases):
+        if whole and applies(phases, self.heads) and trusted(self, phases, FrustratedAttention):
             update = self._fused(phases)
         else:
             update = self._reference(phases, apart, positions, cache)

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ..ops import fused
+from ..ops import CouplingLaw, fused
 from ..ops.fused import check
 
 if TYPE_CHECKING:
     from .attention import FrustratedAttention
 
 BATCH = 1
-OPTIONS = ("harmonics", "present", "delay", "phases", "frame", "score_successor")
-"""Fields of a coupling law that choose other kernels."""
 
 
-def trusted(layer: FrustratedAttention, phases: Tensor) -> bool:
-    """Whether kernels compute what the reference does for such a layer, on phases (B, T, d) like these."""
-    law, device = layer.law, phases.device
-    options = law.harmonics, law.present, law.delay, law.phases, law.frame, law.score_successor
+def trusted(layer: FrustratedAttention, phases: Tensor, make: type[FrustratedAttention]) -> bool:
+    """Whether kernels compute what the reference does for such a layer, on phases (B, T, d) like these.
+
+    ``make`` makes the small layer that is checked.
+    """
     half, length = fused.compute_dtype(phases) == torch.bfloat16, check.stands_for(phases.shape[1])
-    where = device.type, device.index
-    return _agrees(layer.k, options, layer.alpha is not None, where, half, length, torch.is_grad_enabled())
+    where = phases.device.type, phases.device.index
+    bounded, backward = layer.alpha is not None, torch.is_grad_enabled()
+    return _agrees(make, layer.k, layer.law, bounded, where, half, length, backward)
 
 
 def _agrees(
-    k: int, options: tuple[Any, ...], bounded: bool, where: tuple[str, int | None], half: bool, length: int,
-    backward: bool,
+    make: type[FrustratedAttention], k: int, law: CouplingLaw, bounded: bool, where: tuple[str, int | None],
+    half: bool, length: int, backward: bool,
 ) -> bool:  # fmt: skip
     """:func:`trusted` of plain numbers: asked once while a compiler traces."""
     kind, index = where
     if kind not in check.CHECKED or fused.forced():
         return True
-    named = dict(zip(OPTIONS, options, strict=True), bounded=bounded)
     device = torch.device(kind) if index is None else torch.device(kind, index)
     dtype = torch.bfloat16 if half else torch.float32
     with torch.set_grad_enabled(backward):
-        return check.agrees(
-            (k, options, bounded), device, dtype, length, functools.partial(disagreement, k, named)
-        )
+        differs = functools.partial(disagreement, make, k, law, bounded)
+        return check.agrees((k, law, bounded), device, dtype, length, differs)
 
 
 # As torch.compiler.assume_constant_result would: see ops/fused/synchronize.py.
@@ -50,14 +48,14 @@ _agrees._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def disagreement(
-    k: int, options: dict[str, Any], device: torch.device, dtype: torch.dtype, length: int
-) -> str | None:
+    make: type[FrustratedAttention], k: int, law: CouplingLaw, bounded: bool, device: torch.device,
+    dtype: torch.dtype, length: int,
+) -> str | None:  # fmt: skip
     """What the kernels get wrong for a layer of two such heads, in words; None where they are right."""
-    from .attention import FrustratedAttention
-
+    options = {name: value for name, value in vars(law).items() if value != getattr(CouplingLaw, name)}
     generator = torch.Generator().manual_seed(5)
     with torch.device("cpu"), torch.no_grad():
-        layer = FrustratedAttention(check.HEADS * k, check.HEADS, **options)
+        layer = make(check.HEADS * k, check.HEADS, bounded=bounded, **options)
         # away from the start, to where attention is neither even nor all on the diagonal
         for name, parameter in layer.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
