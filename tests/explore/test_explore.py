@@ -235,7 +235,7 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
         taken.listen()
         for words, sentence in (
             (["--port", "70000"], "--port must lie between"),
-            (["--port", port], f"port {port} cannot be had"),
+            (["--port", port], f"port {port} cannot be opened"),
             (["nothing-like-it"], "come with fsn"),
             (["fsn-1m", "--against", "fsn-1m"], "is the run itself"),
             ([str(tmp_path)], "neither a run folder"),

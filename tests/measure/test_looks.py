@@ -58,7 +58,7 @@ def test_attention_is_found_where_it_was_put(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_losses_of_both_sayings_and_weights_of_every_family(family: str) -> None:
+def test_losses_of_both_times_and_weights_of_every_family(family: str) -> None:
     model = small(family)
     text = random_tokens(model, length=400)[0]
     windows, period = repeated(text, 40, 20)

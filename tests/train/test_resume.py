@@ -93,7 +93,7 @@ def test_kill_minus_nine_twice_then_the_same_bits(tmp_path: Path, preset: str) -
         kill(process)
         assert not (broken / "DONE").exists()
     train(preset, str(path), broken, r, overrides=MODELS[preset], resume="must", quiet=True)
-    assert (broken / "log.txt").read_text().count("goes on at step") == 2
+    assert (broken / "log.txt").read_text().count("resumes at step") == 2
     assert_same_end(straight, broken)
 
 
@@ -276,7 +276,7 @@ def refused(out: Path, **call: Any) -> str:
 def test_results_without_a_checkpoint_are_never_written_over(run: Path, resume: str) -> None:
     shutil.rmtree(run / "last")
     said = refused(run, epochs=3, extend=True, resume=resume)
-    assert "holds the results of a run but no checkpoint to go on from" in said
+    assert "holds the results of a run but no checkpoint to resume from" in said
     assert f"give another --out, and --begin-with {run} to begin with its best weights" in said
     (run / "DONE").unlink()
     assert refused(run, epochs=2, resume=resume) == said
@@ -341,7 +341,7 @@ def test_a_run_is_not_made_shorter_than_it_is(run: Path) -> None:
 
 
 def test_extend_is_offered_only_where_more_was_asked(run: Path) -> None:
-    assert refused(run, epochs=3).endswith("--extend lets it go on longer")
+    assert refused(run, epochs=3).endswith("--extend lets it train longer")
     assert refused(run, epochs=1).endswith("give the same options, or choose another --out")
     assert refused(run, max_steps=60).endswith("give the same options, or choose another --out"), (
         "50 all the same"

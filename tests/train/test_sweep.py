@@ -224,7 +224,7 @@ def test_a_finished_run_that_went_on_longer_is_finished_and_more_can_be_asked_fo
     runs = [{"name": "x", "preset": "fsn-1m", "max_steps": 4}]
     with pytest.raises(SystemExit):
         sweep(plan(tmp_path, runs=runs))
-    assert "--extend lets it go on longer" in capsys.readouterr().err
+    assert "--extend lets it train longer" in capsys.readouterr().err
     sweep(plan(tmp_path, runs=runs), extend=True)
     assert load_run(job.out).epochs[-1]["step"] == 4
     assert job.state() == "finished", "two steps were asked for, and four are there"
@@ -318,7 +318,7 @@ def test_a_run_that_cannot_be_started_leaves_none_alone(
 def test_a_signal_reaches_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
 ) -> None:
-    """SIGTERM, or a closed terminal: the run writes a checkpoint, the sweep ends and says how to go on."""
+    """SIGTERM, or a closed terminal: the run writes a checkpoint, the sweep ends and says how to resume."""
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)  # as without nohup
     for name, value in environment().items():
         monkeypatch.setenv(name, value)

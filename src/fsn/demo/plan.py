@@ -111,7 +111,7 @@ def cores() -> int:
 
 
 def train_all(plan: Plan) -> dict[str, Run]:
-    """The runs of the plan, each trained to its end; finished ones are kept, half-done ones go on."""
+    """The runs of the plan, each trained to its end; finished ones are kept, half-done ones resume."""
     jobs = plan.jobs
     if any(job.state() != "finished" for job in jobs):
         slots: list[str | None] = [None] * min(cores(), len(jobs))

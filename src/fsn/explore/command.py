@@ -75,4 +75,4 @@ def listen(port: int) -> socket.socket:
         return socket.create_server((HOST, port))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else error
-        raise UserError(f"port {port} cannot be had ({reason}); choose another --port, or none") from None
+        raise UserError(f"port {port} cannot be opened ({reason}); choose another --port, or none") from None

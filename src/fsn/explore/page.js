@@ -213,7 +213,7 @@
       return make("div", { class: "look", "--shade": shade(name) }, make("b", {}, `Layer ${layer + 1}`), strip, make("p", {}, ...lookWords(row, pull, total, texts, at)));
     }));
     $("looks-intro").textContent = `While it predicts the character on the solid background. Shaded: the tokens it attends to.${pulling ? " Framed: the successors that pull on it." : ""}`;
-    $("looks-note").textContent = pulling ? "A successor is framed when its pull is at least an eighth of all pulls of the layer. Layers that look at the same place in an earlier saying and frame the character after it are copying." : "A transformer passes on what lies where it looks: to copy, it looks one past the same place.";
+    $("looks-note").textContent = pulling ? "A successor is framed when its pull is at least an eighth of all pulls of the layer. Layers that look at the same place in an earlier passage and frame the character after it are copying." : "A transformer passes on what lies where it looks: to copy, it looks one past the same place.";
   }
   function lookWords(row, pull, total, texts, at) {
     let top = 0;

@@ -28,7 +28,7 @@ from ..measure.losses import FILE, store_losses
 from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
-from ..train.checkpoint import Checkpoints, go_on_from, lines_of, read_state
+from ..train.checkpoint import Checkpoints, lines_of, read_state, resume_from
 from ..train.evaluate import EVALUATIONS, Split, append_evaluation, evaluate_run, read_evaluations
 from ..train.run import same_but_seed, weights_hash
 from ..train.world import World, choose_device
@@ -114,7 +114,7 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
             data = done + later
         target.write_bytes(data)
     if checkpoints:
-        go_on_from(copy / STATE / checkpoints[0], lines)
+        resume_from(copy / STATE / checkpoints[0], lines)
     for text in WORDS:
         if (copy / text).is_file():
             _without_folders(copy / text, run.folder)

@@ -507,7 +507,7 @@ class Standing:
         )
 
     def jobs(self, runs: Path) -> list[Job]:
-        """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` go on
+        """What must be trained, as runs of a sweep, in folders named by what they are; those begun in ``runs`` resume
         there."""
         found, scale = [], self.bench.scale
         for need, begun in self.rest:
@@ -522,7 +522,7 @@ class Standing:
         return found
 
     def bring(self, runs: Path) -> None:
-        """Copy what was begun elsewhere, with all a resume needs, to where :meth:`jobs` lets it go on."""
+        """Copy what was begun elsewhere, with all a resume needs, to where :meth:`jobs` resumes it."""
         for (_, run), job in zip(self.rest, self.jobs(runs), strict=True):
             if run is not None and not job.out.exists() and (run.folder / "last").is_dir() and epochs_of(run):
                 shutil.copytree(run.folder, job.out, ignore=shutil.ignore_patterns("lock"))

@@ -164,10 +164,10 @@ def losses_at_end(bench: Bench, needs: Sequence[Need], groups: Sequence[Sequence
     found = [loss_at(runs, bench.epoch(need.epochs)) for need, runs in zip(needs, groups, strict=True)]
     if len(found) == 2:
         return found[0].mean - found[1].mean
-    return found[0], joined(*lost(groups[0]))
+    return found[0], joined(*diverged(groups[0]))
 
 
-def lost(runs: Iterable[Run]) -> list[str]:
+def diverged(runs: Iterable[Run]) -> list[str]:
     return [f"{run.name} diverged in epoch {diverged_at(run)}" for run in runs if diverged_at(run)]
 
 
@@ -387,7 +387,7 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
         return verdict
     runs, mark = bench.used(claim.needs), "" if other[1] == evidence else " †"
     commits = commits_of(runs) if claim.speed else ""
-    evidence = joined(evidence + mark, *lost(runs), commits, text)
+    evidence = joined(evidence + mark, *diverged(runs), commits, text)
     if other[0] != true:
         return Verdict(NOT_RUN, f"needs a curve validated in float32: {evidence}")
     if standing.complete:

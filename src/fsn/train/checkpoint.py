@@ -138,7 +138,7 @@ def lines_of(state: dict[str, Any]) -> dict[str, tuple[int, str | None]]:
     return state["lines"] if "lines" in state else {"metrics.jsonl": (state["metrics_bytes"], None)}
 
 
-def go_on_from(checkpoint: Path, lines: dict[str, tuple[int, str]]) -> None:
+def resume_from(checkpoint: Path, lines: dict[str, tuple[int, str]]) -> None:
     """Make a copied checkpoint resume from these bytes of the growing files, of which the copy has fewer lines."""
     state = read_state(checkpoint)
     state.pop("metrics_bytes", None)

@@ -72,7 +72,7 @@ def train(
         begin_with: A run whose best weights to begin with, to fine-tune them or to train on with another recipe. The
             text is read in its symbols. Without a preset, or with the run's own and no --model, the model is the run's.
         resume: Resume the run in the folder if there is one (auto), always (must), or never.
-        extend: Let a run go on with more epochs or steps than it was started with, or end in another schedule: a
+        extend: Let a run train for more epochs or steps than it was started with, or end in another schedule: a
             constant run of 30 epochs ends in a cool-down with --extend --epochs 33 --schedule wsd --cooldown-epochs 3.
             Steps that are done keep their learning rate. Copy the folder first to keep the run as it is.
         device: auto, cpu, cuda or cuda:1.

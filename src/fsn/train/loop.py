@@ -39,7 +39,7 @@ from .checkpoint import NonFinite, restore, tensors_of
 from .evaluate import Evaluation, Stopped, evaluate
 from .loggers import check_loggers
 from .recipe import Recipe
-from .resume import Resume, Start, how_to_go_on
+from .resume import Resume, Start, how_to_train_longer
 from .run import FORMAT, Run, RunFolder, check_out, load_run, siblings, trailing
 from .schedule import Schedule
 from .step import RING, Stepper
@@ -76,7 +76,7 @@ def train(
     ``model`` is a preset's name (``overrides`` replace fields of its config) or a config. ``begin_with`` is a
     run folder whose best weights to fine-tune; ``model`` may then be None, and the text is read in that run's symbols.
     If ``out`` holds an unfinished run of the same config it resumes (``resume="auto"``). ``extend`` lets
-    a run go on with more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
+    a run train for more epochs or steps than it was started with. After ``budget_minutes`` it stops with a
     checkpoint; ``run.finished`` is then false. On Ctrl-C it writes a checkpoint and raises
     ``KeyboardInterrupt``; on SIGTERM, ``SystemExit(143)``. Under ``torchrun`` every process calls this. ``reading``
     says how a corpus given by name or path becomes tokens, e.g. ``ReadOptions(tokenizer="gpt2")``.
@@ -123,7 +123,7 @@ def train(
             if start is None:
                 best = load_run(out).best
                 reached = f": best {best['valid_bits']:.4f} bits at epoch {best['epoch']}" if best else ""
-                folder.say(f"{out} is finished{reached}; {how_to_go_on(folder)}")
+                folder.say(f"{out} is finished{reached}; {how_to_train_longer(folder)}")
             else:
                 if text.left_out:
                     folder.say(f"warning: {text.name}: {text.left_out}")
@@ -183,8 +183,8 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         hangup = getattr(signal, "SIGHUP", signal.SIGTERM)
         if threading.current_thread() is threading.main_thread():
-            hidden = signal.getsignal(hangup) is signal.SIG_IGN
-            for number in {signal.SIGINT, signal.SIGTERM} | (set() if hidden else {hangup}):
+            ignored = signal.getsignal(hangup) is signal.SIG_IGN
+            for number in {signal.SIGINT, signal.SIGTERM} | (set() if ignored else {hangup}):
                 self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -322,7 +322,7 @@ class Training:
         )
         lines = {
             "run": f"{self.folder.path}: "
-            + (f"goes on at step {s.step:,} of {self.total:,}" if resumed else "new"),
+            + (f"resumes at step {s.step:,} of {self.total:,}" if resumed else "new"),
             "model": f"{config['preset'] or config['model']['kind']}, width {width_of(model)}"
             f"{match and f' (match={match})'}, {parameters}, seed {r.seed}",
             "note": f"the paper's widths are for a few hundred symbols, and here are {symbols:,}: --model match=body "

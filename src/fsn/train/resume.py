@@ -68,8 +68,8 @@ class Start:
     def of(begin_with: str | os.PathLike[str] | None, out: Path) -> Start:
         """The best weights of the run ``begin_with``, finished or not, which a run in ``out`` fine-tunes.
 
-        Once the new run has a checkpoint it no longer needs the other one, which may have gone on since, or be gone:
-        its own config then says what the source was.
+        Once the new run has a checkpoint it no longer needs the other one, which may have been trained further, or be
+        gone: its own config then says what the source was.
         """
         if begin_with is None:
             return Start()
@@ -156,7 +156,7 @@ class Start:
         if checkpoint is None:
             check(
                 not _has_results(folder),
-                f"{path} holds the results of a run but no checkpoint to go on from, and starting again would "
+                f"{path} holds the results of a run but no checkpoint to resume from, and starting again would "
                 f"overwrite them; {_fine_tune_hint(folder)}",
             )
             check(
@@ -209,7 +209,7 @@ def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps:
     """Stop if the folder holds another run than the one asked for."""
     hint = "give the same options, or choose another --out"
     if different.keys() <= DURATION and asked > steps:
-        hint = "--extend lets it go on longer"
+        hint = "--extend lets it train longer"
     elif different.keys() <= ENDING and not different.keys() <= DURATION:
         hint = "--extend lets it end in another schedule"
     listed = [
@@ -232,13 +232,13 @@ def _fine_tune_hint(folder: RunFolder) -> str:
     return "give another --out"
 
 
-def how_to_go_on(folder: RunFolder) -> str:
+def how_to_train_longer(folder: RunFolder) -> str:
     """The remedy for a finished run that should train longer."""
     if read_config(folder.path)["recipe"]["schedule"] != "constant":
         return f"its learning rate has decayed: to train it longer {_fine_tune_hint(folder)}"
     if folder.checkpoints.names():
         return "to train it longer give more --epochs and --extend"
-    return f"it has no checkpoint to go on from: to train it longer {_fine_tune_hint(folder)}"
+    return f"it has no checkpoint to resume from: to train it longer {_fine_tune_hint(folder)}"
 
 
 def _check_ending(folder: RunFolder, done: int, there: Schedule, asked: Schedule) -> None:
@@ -264,7 +264,7 @@ def _check_ending(folder: RunFolder, done: int, there: Schedule, asked: Schedule
 def _restore_files(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Metrics and best weights as they were when the checkpoint was written."""
     for warning in checkpoint.warnings:
-        folder.say(f"warning: {warning}; going on from {checkpoint.name}, the one before it")
+        folder.say(f"warning: {warning}; resuming from {checkpoint.name}, the one before it")
     folder.open_metrics(lines_of(checkpoint.state))
     if checkpoint.best is None:
         folder.hashes.remove("best.safetensors")
