@@ -106,11 +106,38 @@ def test_rounded_curves_are_marked_and_the_better_of_two_counts(tmp_path: Path) 
     assert "transformer-1m" in rows([new], old_reference), "a transformer has no coherences to round"
 
 
-def test_of_two_runs_of_one_seed_the_further_counts(tmp_path: Path) -> None:
+def test_of_two_runs_of_one_seed_the_named_one_counts_and_else_the_further(tmp_path: Path) -> None:
     (short,) = seeds(tmp_path, TRANSFORMER, {0: [1.8]}, name="short")
     (long,) = seeds(tmp_path, TRANSFORMER, {0: [1.8, 1.7]}, name="long")
-    for reference, other in ((short, long), (long, short)):
-        assert rows([other], reference)["transformer-1m"]["bits"] == 1.7
+    for reference, other, bits in ((short, long, 1.8), (long, short, 1.7)):
+        assert rows([other, reference], reference)["transformer-1m"]["bits"] == bits
+    (ours,) = seeds(tmp_path, FSN, {0: [1.7]})
+    for runs in ([short, long], [long, short]):
+        assert rows(runs, ours)["transformer-1m"]["bits"] == 1.7
+
+
+def test_a_run_that_diverged_is_named_and_counts_nowhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    theirs = seeds(tmp_path, TRANSFORMER, {0: [1.8, 1.7], 1: [1.8, 1.75]})
+    ours = seeds(tmp_path, FSN, {0: [1.7, 1.6], 1: [1.1, None], 3: [1.5, 1.5]})
+    found = rows([*theirs, *ours], theirs[0])["fsn-1m"]
+    assert found["bits"] == pytest.approx(1.55) and found["left_out"] == "1" and found["pairs"] == 1
+    main(["compare", *map(str, [*theirs, *ours])])
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "fsn-1m" in line and "1.55" in line)
+    assert "(1 of 2 seeds)" in line and "0, 3 (no loss: 1)" in line
+
+
+def test_what_rounding_may_have_made_is_not_told_apart(tmp_path: Path) -> None:
+    theirs = seeds(tmp_path, TRANSFORMER, {0: [1.7], 1: [1.71], 2: [1.72]})
+    for name, added, apart in (("level", 0.0035, False), ("behind", 0.02, True), ("ahead", -0.02, True)):
+        losses: dict[int, list[float | None]] = {s: [1.7 + 0.01 * s + added + 1e-4 * s] for s in range(3)}
+        ours = seeds(tmp_path / name, FSN, losses, valid_precision="bf16")
+        found = rows([*theirs, *ours], theirs[0])["fsn-1m (†)"]
+        assert found["apart"] is apart and abs(found["difference"]) > found["half"]  # type: ignore[operator,arg-type]
+    new = seeds(tmp_path / "new", FSN, {s: [1.7035 + 0.01 * s + 1e-4 * s] for s in range(3)})
+    assert rows([*theirs, *new], theirs[0])["fsn-1m"]["apart"] is True
 
 
 def test_runs_that_ended_within_their_first_epoch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import math
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..train.recipe import Recipe
 from ..train.run import BOOKKEEPING, DURATION, LABELS, Run, differing_entries
 from .bootstrap import LEVEL, seed_summary
 from .finding import Finding
-from .metrics import check_comparable, finished_epochs, valid_bits, validated_in
+from .metrics import check_comparable, diverged_at, finished_epochs, valid_bits, validated_in
 from .style import CYCLE, TONE, colours, drawing, family_of
 from .tables import Table
 from .training import Curve, draw_loss_curves
@@ -47,6 +47,8 @@ class Paired:
     """Differences by seed, and their mean with the half width of its interval (``nan`` for fewer than two pairs)."""
 
     differences: Mapping[int, float]
+    rounding: float = 0.0
+    """What rounding in validation may have added to the mean, or taken from it."""
 
     @property
     def mean(self) -> float:
@@ -64,8 +66,11 @@ class Paired:
 
     @property
     def apart(self) -> bool:
-        """Whether the interval excludes zero; on one seed, whether the difference is more than ``CLOSE``."""
-        return abs(self.mean) > (CLOSE if len(self.differences) < 2 else self.half)
+        """Whether the interval excludes zero; on one seed, whether the difference is more than ``CLOSE``. Not where that
+        may be rounding's doing."""
+        low, high = sorted((self.mean, self.mean - self.rounding))
+        least = CLOSE if len(self.differences) < 2 else self.half
+        return low > least or high < -least
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Paired:
@@ -107,9 +112,10 @@ def rounded(run: Run) -> bool:
 
 
 def loss_of(run: Run, epoch: int | None = None) -> float:
-    """The loss at an epoch, or that of its best weights; ``nan`` where there is none, or it was not finite."""
+    """The loss at an epoch, or that of the best weights of a run that did not diverge; ``nan`` where there is none."""
     if epoch is None:
-        return math.nan if run.best is None else float(run.best["valid_bits"])
+        best = run.best if diverged_at(run) is None else None
+        return math.nan if best is None else float(best["valid_bits"])
     losses = valid_bits(run)
     return losses[epoch - 1] if epoch <= len(losses) else math.nan
 
@@ -121,12 +127,12 @@ def trained(run: Run) -> str:
 
 
 def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Finding:
-    """Every model among ``runs`` beside that of ``reference``, at one epoch or each run at its best."""
+    """Every model among ``runs`` beside that of ``reference``, at one epoch or each run at its best. Of two runs of one
+    model and seed the reference counts, else the one that went further, of equals that validated in float32."""
     check_comparable([reference, *runs])
     usual = Recipe(precision=statistics.mode(run.recipe.precision for run in [reference, *runs]))
     models: dict[tuple[str, ...], dict[int, Run]] = {}
-    # of two runs of one seed the one that went further; of equals that validated in float32
-    for run in sorted([reference, *runs], key=lambda run: (run.step, not rounded(run))):
+    for run in [*sorted(runs, key=lambda run: (run.step, not rounded(run))), reference]:
         models.setdefault(parts_of(run, usual), {})[run.recipe.seed] = run
     shared = set.intersection(*(set(parts[1:]) for parts in models)) if len(models) > 1 else set()
     marks = {parts: " (†)" if any(map(rounded, seeds.values())) else "" for parts, seeds in models.items()}
@@ -138,7 +144,14 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
         for name, seeds in by_name.items()
     }
     finite = {name: {s: x for s, x in found.items() if math.isfinite(x)} for name, found in bits.items()}
-    against = {name: paired(found, finite[base]) for name, found in finite.items() if name != base}
+    added = {n: {s: ADDED[1] * rounded(run) for s, run in seeds.items()} for n, seeds in by_name.items()}
+    against = {
+        name: replace(
+            pair, rounding=float(np.mean([added[name][s] - added[base][s] for s in pair.differences]))
+        )
+        for name, found in finite.items()
+        if name != base and (pair := paired(found, finite[base])).differences
+    }
     rows = [_row(name, seeds, bits[name], against.get(name)) for name, seeds in by_name.items()]
     rows.sort(key=lambda row: (math.isnan(row["bits"]), row["bits"]))
     when = "each run at its best epoch" if epoch is None else f"epoch {epoch}"
@@ -157,7 +170,7 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
     figures: dict[str, Callable[[], Figure]] = {}
     if drawn:
         figures["losses"] = lambda: draw_loss_curves(drawn)
-    if any(pair.differences for pair in against.values()):
+    if against:
         figures["differences"] = lambda: draw_differences(against, base)
     return Finding(f"Against {base}", told, {"comparison": Table.of(COLUMNS, rows)}, figures)
 
@@ -171,8 +184,9 @@ COLUMNS: dict[str, str | tuple[str, str]] = {
     "difference": ("Its loss minus that of the reference with the same seed, mean of the pairs.", "+.4f"),
     "half": (f"Half the width of the {LEVEL:.0%} interval of that mean (Student's t).", ".4f"),
     "pairs": "Seeds that both have.",
-    "apart": f"Whether the interval excludes zero; on one seed, whether the two are more than {CLOSE} apart.",
-    "left_out": "Seeds without a finite loss there.",
+    "apart": f"Whether the interval excludes zero; on one seed, whether the two are more than {CLOSE} apart. Not where "
+    "rounding may have made the difference (†).",
+    "left_out": "Seeds that have no loss there, or diverged.",
 }
 
 
@@ -190,7 +204,7 @@ def _row(
         "difference": pair.mean if pair else None,
         "half": pair.half if pair else None,
         "pairs": len(pair.differences) if pair else None,
-        "apart": pair.apart if pair and pair.differences else None,
+        "apart": pair.apart if pair else None,
         "left_out": ", ".join(str(seed) for seed, x in bits.items() if not math.isfinite(x)) or None,
     }
 
@@ -200,7 +214,7 @@ def draw_differences(against: Mapping[str, Paired], base: str) -> Figure:
     band single runs do not tell models apart."""
     families = list(dict.fromkeys(map(family_of, against)))
     shade = {name: colours(families)[family_of(name)] for name in against}
-    shown = sorted((pair.mean, name) for name, pair in against.items() if pair.differences)
+    shown = sorted((pair.mean, name) for name, pair in against.items())
     labels = [textwrap.fill(name, 44) for _, name in reversed(shown)]
     with drawing(1, 1, 0.7 + 0.24 * sum(1 + label.count("\n") for label in labels)) as (figure, grid):
         axes = grid[0, 0]

@@ -38,8 +38,9 @@ def compare(
 
     Args:
         runs: Run folders, or folders that hold some, on one text with windows of one length.
-        against: A run of the model the others are compared with; by default the first one.
-        epoch: Compare after so many epochs; by default each run at its best.
+        against: The run that stands for its model and seed, with which the others are compared; by default the first.
+            Otherwise of two runs of one seed the one that went further counts.
+        epoch: Compare after so many epochs; by default each run at its best, without those that diverged.
         out: Write a page, its tables and its figures into this folder.
     """
     check(epoch is None or epoch >= 1, f"--epoch must be at least 1, not {epoch}")
@@ -62,8 +63,14 @@ def compare(
             cells[value] + (f" ± {cells[about]}" if cells[about] != "—" else "")
             for value, about in (("bits", "spread"), ("difference", "half"))
         )
-        sure = " (not told apart)" if row["apart"] is False else ""
-        lines.append((mean, difference + sure, cells["seeds"], cells["trained"], cells["model"]))
+        known = [seed for seed in row["seeds"].split(", ") if seed not in (row["left_out"] or "").split(", ")]
+        some = row["pairs"] and row["pairs"] < len(known)
+        notes = [f"{row['pairs']} of {len(known)} seeds"] * bool(some) + ["not told apart"] * (
+            row["apart"] is False
+        )
+        difference += f" ({', '.join(notes)})" if notes else ""
+        lost = f" (no loss: {row['left_out']})" if row["left_out"] else ""
+        lines.append((mean, difference, ", ".join(known) + lost, cells["trained"], cells["model"]))
     print_table(("bits", "difference", "seeds", "trained", "model"), lines)
     if len(begun) < len(found):
         print(
