@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .attention import FrustratedAttention
 
 BATCH = 1
+FIELDS = tuple(field.name for field in dataclasses.fields(CouplingLaw))
+"""Of a coupling law."""
 
 
 def trusted(layer: FrustratedAttention, phases: Tensor, make: type[FrustratedAttention]) -> bool:
@@ -24,23 +26,27 @@ def trusted(layer: FrustratedAttention, phases: Tensor, make: type[FrustratedAtt
     """
     half, length = fused.compute_dtype(phases) == torch.bfloat16, check.stands_for(phases.shape[1])
     where = phases.device.type, phases.device.index
+    law = tuple(getattr(layer.law, name) for name in FIELDS)
     bounded, backward = layer.alpha is not None, torch.is_grad_enabled()
-    return _agrees(make, layer.k, layer.law, bounded, where, half, length, backward)
+    return _agrees(make, layer.k, law, bounded, where, half, length, backward)
 
 
 def _agrees(
-    make: type[FrustratedAttention], k: int, law: CouplingLaw, bounded: bool, where: tuple[str, int | None],
-    half: bool, length: int, backward: bool,
+    make: type[FrustratedAttention], k: int, law: tuple[Any, ...], bounded: bool,
+    where: tuple[str, int | None], half: bool, length: int, backward: bool,
 ) -> bool:  # fmt: skip
-    """:func:`trusted` of plain numbers: asked once while a compiler traces."""
+    """:func:`trusted` of plain values: asked once while a compiler traces, which compares them, where it would take two
+    equal laws for different ones."""
     kind, index = where
     if kind not in check.CHECKED or fused.forced():
         return True
     device = torch.device(kind) if index is None else torch.device(kind, index)
     dtype = torch.bfloat16 if half else torch.float32
     with torch.set_grad_enabled(backward):
-        differs = functools.partial(disagreement, make, k, law, bounded)
-        return check.agrees((k, law, bounded), device, dtype, length, differs)
+        return check.agrees(
+            (k, law, bounded), device, dtype, length,
+            lambda *case: disagreement(make, k, CouplingLaw(*law), bounded, *case),
+        )  # fmt: skip
 
 
 # As torch.compiler.assume_constant_result would: see ops/fused/synchronize.py.

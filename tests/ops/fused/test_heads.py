@@ -194,6 +194,24 @@ def first_use(
     return {"used": sum(used), "checks": len(checks), "finite": finite, "lines": lines}
 
 
+def pieces(layers: int) -> int:
+    """How many pieces a compiler makes of so many layers that are alike, each checked before its first use."""
+    import torch
+    from torch._dynamo.testing import CompileCounter
+
+    from fsn.ops.fused import tiles
+    from tests.models.fused_models import first_check
+
+    counter = CompileCounter()
+    torch._dynamo.reset()
+    form = torch.compile(lambda layer, x: layer(x), fullgraph=True, backend=counter)
+    with first_check(None, False, False) as patch:
+        patch.setattr(tiles, "NARROW", few_programs())
+        for _ in range(layers):
+            form(made(6, 2, "cpu"), torch.randn(1, 7, 12))
+    return counter.frame_count
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_update_and_gradients_in_the_interpreter(case: dict[str, Any]) -> None:
     found = shared()(f"{HERE}:errors", **case)
@@ -223,6 +241,10 @@ def test_the_op_passes_the_check_of_torch_library(scored: bool) -> None:
 def test_right_kernels_are_checked_once_and_used(traced: bool) -> None:
     found = shared()(f"{HERE}:first_use", traced=traced)
     assert found == {"used": 1 if traced else 2, "checks": 1, "finite": True, "lines": []}
+
+
+def test_layers_that_are_alike_share_what_is_compiled() -> None:
+    assert shared()(f"{HERE}:pieces", layers=3) == 1
 
 
 @pytest.mark.parametrize(
