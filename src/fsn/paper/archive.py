@@ -29,7 +29,13 @@ from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..train import Run, hashes, load_run
 from ..train.checkpoint import Checkpoints, lines_of, read_state, resume_from
-from ..train.evaluate import EVALUATIONS, Split, append_evaluation, evaluate_run, read_evaluations
+from ..train.evaluate import (
+    EVALUATIONS,
+    EvaluateOptions,
+    append_evaluation,
+    evaluate_run,
+    read_evaluations,
+)
 from ..train.run import same_but_seed, weights_hash
 from ..train.world import World, choose_device
 from .bench import MEASURED, Bench, store_measurements, store_text
@@ -207,9 +213,8 @@ def add_evaluations(target: Path, source: Path, device: str = "auto") -> Path:
     """Put the losses of a run's best weights, under the name of its archive, into the file beside the archives."""
     run, where, file = load_run(source), choose_device(device), target.parent / EVALUATIONS
     read_evaluations(file)  # nothing is measured that could not be kept
-    asked: tuple[tuple[Split, int | None], ...]
-    asked = (("valid", None), ("test", None), ("valid", 4 * run.recipe.length))
-    for split, length in asked:
-        _, line = evaluate_run(run, where, split=split, length=length)
+    longer = EvaluateOptions(length=4 * run.recipe.length)
+    for asked in (EvaluateOptions(), EvaluateOptions(split="test"), longer):
+        _, line = evaluate_run(run, where, asked)
         append_evaluation(file, target.name, run, World(device=where), line)
     return file

@@ -19,8 +19,8 @@ from ..io import check_writable
 from ..models.generate import check_drawing, draw
 from ..progress import print_table, say
 from ..text import printable
-from .evaluate import Split, append_evaluation, check_batch_size, evaluate_run, read_evaluations
-from .recipe import Precision, Recipe, parse_fields
+from .evaluate import EvaluateOptions, append_evaluation, evaluate_run, read_evaluations
+from .recipe import Recipe, parse_fields
 from .run import check_out, find_run, load_run
 from .sweep import COLUMNS, exit_if_stopped, read_sweep, run_here, submit, table
 from .world import World, choose_device
@@ -101,17 +101,8 @@ def evaluate(
     run: RunPath,
     /,
     *,
-    which: Literal["best", "last"] = "best",
-    split: Split = "valid",
-    corpus: str | None = None,
-    text: str | None = None,
-    text_column: str | None = None,
-    token_dtype: Literal["uint16", "uint32"] | None = None,
+    evaluation: tyro.conf.OmitArgPrefixes[EvaluateOptions] = EvaluateOptions(),  # noqa: B008 (frozen)
     device: str = "auto",
-    precision: Precision = "fp32",
-    batch_size: int | None = None,
-    length: int | None = None,
-    windows: int | None = None,
     as_json: bool = False,
     append: Path | None = None,
 ) -> None:
@@ -126,62 +117,29 @@ def evaluate(
 
     Args:
         run: The run folder, or fsn-1m or transformer-1m, which come with fsn.
-        which: The weights of the best epoch, or the last ones saved.
-        split: Which part of the text.
-        corpus: The path of the text now, if the run's corpus was a path and has moved.
-        text: Another text, a path or a name as --corpus of `fsn train` takes it: all of it is read, in the model's own
-            symbols, in windows as those of validation.
-        text_column: Of --text that is JSONL or Parquet: the column with the text.
-        token_dtype: Of --text that is a token file (.bin): the type of its numbers.
+        evaluation: What is evaluated, and how.
         device: auto, cpu, cuda or cuda:1.
-        precision: Of the matrix products. Losses are compared in fp32, as validation during training is.
-        batch_size: Windows in a batch; by default 64 on a CPU, 512 on a GPU.
-        length: Symbols in a window, half of them the stride; by default the windows of the run's validation.
-        windows: Only the first so many windows of the split, to be quick. Without it all of them.
         as_json: Print one line of JSON, with the loss at each position of the window.
         append: Also append that line to this file; results/evaluations.jsonl has one for each archived run.
     """
-    check_batch_size(batch_size)
-    check(windows is None or windows >= 1, f"--windows must be at least 1, not {windows}")
-    whole = windows is None or append is None
-    check(whole, "--append saves losses of a whole split: leave out --windows")
-    check(which == "best" or append is None, "--append saves losses of best weights: leave out --which last")
-    check(
-        text is None or (corpus, append) == (None, None),
-        "--text goes without --corpus and --append: leave them out",
-    )
-    check(text is None or split == "valid", "--text is read whole: leave out --split")
-    reading = ReadOptions(text_column=text_column, token_dtype=token_dtype)
-    check(
-        text is not None or reading == ReadOptions(),
-        "--text-column and --token-dtype go with --text: give that",
-    )
-    trained = load_run(find_run(run))
-    where = choose_device(device)
-    if append is not None:  # nothing is measured that could not be saved
-        read_evaluations(append)
+    if append is not None:
+        check(evaluation.windows is None, "--append saves losses of a whole split: leave out --windows")
+        check(evaluation.which == "best", "--append saves losses of best weights: leave out --which last")
+        check(evaluation.text is None, "--append saves losses of the run's own text: leave out --text")
+        read_evaluations(append)  # nothing is measured that could not be saved
         check_writable(append.parent, "choose another --append")
-    result, line = evaluate_run(
-        trained,
-        where,
-        which=which,
-        split=split,
-        corpus=corpus,
-        text=text,
-        reading=reading,
-        precision=precision,
-        batch_size=batch_size,
-        length=length,
-        windows=windows,
-    )
+    trained, where = load_run(find_run(run)), choose_device(device)
+    result, line = evaluate_run(trained, where, evaluation)
     if line.get("warning"):
-        say(f"warning: {printable(text)}: {line['warning']}")
+        say(f"warning: {printable(evaluation.text)}: {line['warning']}")
     if as_json:
         print(json.dumps({**line, "run": str(run)}))
     else:
         per_byte, size = line["bits_per_byte"], f"{result.windows:,} windows"
-        part = f"{split} split" if text is None else f"{printable(text)} ({line['symbols']:,} symbols)"
-        print(f"{run}, {which} weights, {part}, {line['precision']}")
+        text = evaluation.text and f"{printable(evaluation.text)} ({line['symbols']:,} symbols)"
+        print(
+            f"{run}, {evaluation.which} weights, {text or f'{evaluation.split} split'}, {line['precision']}"
+        )
         print(f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {size}")
         print(f"{result.bits_second_half:.4f} bits over the second half of each window")
         if per_byte != result.bits or text is not None:

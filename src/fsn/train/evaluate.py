@@ -158,34 +158,65 @@ def check_batch_size(batch_size: int | None) -> None:
     check(batch_size is None or batch_size >= 1, f"the batch size must be at least 1, not {batch_size}")
 
 
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What is evaluated of a run, and how."""
+
+    which: Literal["best", "last"] = "best"
+    """The weights of the best epoch, or the last ones saved."""
+    split: Split = "valid"
+    """Which part of the text."""
+    corpus: str | None = None
+    """The path of the text now, if the run's corpus was a path and has moved."""
+    text: str | None = None
+    """Another text, a path or a name as --corpus of `fsn train` takes it: all of it is read, in the model's own
+    symbols, in windows as those of validation."""
+    text_column: str | None = None
+    """Of --text that is JSONL or Parquet: the column with the text."""
+    token_dtype: Literal["uint16", "uint32"] | None = None
+    """Of --text that is a token file (.bin): the type of its numbers."""
+    precision: Precision = "fp32"
+    """Of the matrix products. Losses are compared in fp32, as validation during training is."""
+    batch_size: int | None = None
+    """Windows in a batch; by default 64 on a CPU, 512 on a GPU."""
+    length: int | None = None
+    """Symbols in a window, half of them the stride; by default the windows of the run's validation."""
+    windows: int | None = None
+    """Only the first so many windows of the split, to be quick. Without it all of them."""
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+        check(self.windows is None or self.windows >= 1, f"--windows must be at least 1, not {self.windows}")
+        if self.text is None:
+            fits = (self.text_column, self.token_dtype) == (None, None)
+            check(fits, "--text-column and --token-dtype go with --text: give that")
+        else:
+            check(self.corpus is None, "--text goes without --corpus: leave it out")
+            check(self.split == "valid", "--text is read whole: leave out --split")
+
+
 def evaluate_run(
     run: Run,
     device: torch.device,
-    *,
-    which: Literal["best", "last"] = "best",
-    split: Split = "valid",
-    corpus: str | None = None,
-    text: str | None = None,
-    reading: data.ReadOptions | None = None,
-    precision: Precision = "fp32",
-    batch_size: int | None = None,
-    length: int | None = None,
-    windows: int | None = None,
+    how: EvaluateOptions = EvaluateOptions(),  # noqa: B008 (frozen)
 ) -> tuple[Evaluation, dict[str, Any]]:
-    """The loss of a run on a split of its corpus, or on all of another ``text``, and the same as a line of JSON: see
+    """The loss of a run on a split of its corpus, or on all of another text, and the same as a line of JSON: see
     ``fsn eval``."""
-    recipe = dataclasses.replace(run.recipe, precision=choose_precision(precision, device))
+    recipe = dataclasses.replace(run.recipe, precision=choose_precision(how.precision, device))
     part: Split | None
-    if text is None:
-        read, part, where = run.load_corpus(corpus), split, f"the {split} part of the text"
+    if how.text is None:
+        read, part, where = run.load_corpus(how.corpus), how.split, f"the {how.split} part of the text"
     else:
-        loaded = data.load(text, reading=reading, encoding=run.encoding)
-        read, part, where = loaded.within(run.encoding), None, text
+        reading = data.ReadOptions(text_column=how.text_column, token_dtype=how.token_dtype)
+        loaded = data.load(how.text, reading=reading, encoding=run.encoding)
+        read, part, where = loaded.within(run.encoding), None, how.text
+    length, windows, text = how.length, how.windows, how.text
     stride = recipe.eval_stride if length is None else max(length // 2, 1)
     length = recipe.length if length is None else length
     tokens = read.tokens(part)
     check(
-        len(tokens) > 0, f"{read.name} has no {split} split (token files: {split}.bin); take another --split"
+        len(tokens) > 0,
+        f"{read.name} has no {how.split} split (token files: {how.split}.bin); take another --split",
     )
     if text is not None:
         length = min(length, max(len(tokens), 2))  # a short text is one window
@@ -196,9 +227,9 @@ def evaluate_run(
     cut = Windows(tokens.to(device), length, stride, read.document_end(separate), where)
     with numerics(recipe, device):
         result = evaluate(
-            run.load_model(which, device),
+            run.load_model(how.which, device),
             cut,
-            batch_size=batch_size or recipe.eval_batch_size,
+            batch_size=how.batch_size or recipe.eval_batch_size,
             precision=recipe.precision,
             world=World(device=device),
             label=part or "text",
@@ -206,7 +237,7 @@ def evaluate_run(
     tokens_per_byte = read.tokens_per_byte(part)
     if windows is not None and tokens_per_byte != 1.0:
         tokens_per_byte = None  # it is known of the whole split only
-    line = {"run": str(run.folder), "which": which, "split": part, "length": length, "stride": stride}
+    line = {"run": str(run.folder), "which": how.which, "split": part, "length": length, "stride": stride}
     if text is not None:
         line |= {"text": read.name, "sha256": read.sha256, "symbols": symbols, "warning": read.left_out}
     line |= {"precision": recipe.precision, **dataclasses.asdict(result)}
