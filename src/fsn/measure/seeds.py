@@ -66,8 +66,8 @@ class Paired:
 
     @property
     def apart(self) -> bool:
-        """Whether the interval excludes zero; on one seed, whether the difference is more than ``CLOSE``. Not where that
-        may be rounding's doing."""
+        """Whether the interval excludes zero; on one seed, whether the difference is more than ``CLOSE``. Not where
+        rounding may have made it."""
         low, high = sorted((self.mean, self.mean - self.rounding))
         least = CLOSE if len(self.differences) < 2 else self.half
         return low > least or high < -least
