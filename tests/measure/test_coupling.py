@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -48,9 +49,8 @@ def test_hand_set_kernels_are_recovered() -> None:
     for layer in range(3):
         for field in range(2):
             for rest, frame in ((True, "rest"), (False, "co-rotating")):
-                found = reading.functions(DELTA, frame)[field, layer]
+                found = dataclasses.replace(reading, frame=frame).functions(DELTA)[field, layer]
                 assert np.abs(found - expected(layer, field, DELTA, rest=rest)).max() < 1e-12
-    np.testing.assert_array_equal(reading.functions(DELTA), reading.functions(DELTA, "co-rotating"))
     assert np.abs(reading.functions(np.zeros(1))).max() < 1e-12  # tokens that agree leave each other alone
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fsn.errors import UserError
 from fsn.measure import lesions
-from fsn.measure.copy_depth import Battery, battery, label
+from fsn.measure.copy_depth import BINS, Battery, battery, bin_name, label
 from tests.measure.example_runs import windows_from
 from tests.small import FSN_FAMILIES, random_tokens, small
 
@@ -61,12 +61,12 @@ def repeated(length: int = 24) -> tuple[torch.Tensor, Battery]:
 def test_the_table_is_the_difference_of_losses_by_depth() -> None:
     model = small("fsn").float()
     text, labelled = repeated()
-    table = lesions.lesion_table(model, text, labelled, bins=((0, 3), (4, 32)))
+    table = lesions.lesion_table(model, text, labelled)
     assert [(r["field"], r["layer"], r["depth"]) for r in table.rows] == [
-        (f, y, d) for f in ("present", "successor") for y in (1, 2) for d in ("0–3", "4–32")
+        (f, y, d) for f in ("present", "successor") for y in (1, 2) for d in map(bin_name, BINS)
     ]
     windows = text.reshape(-1, 24)[torch.from_numpy(labelled.windows)].long()
-    inside = labelled.mask((4, 32))
+    inside = labelled.mask((4, 7))
 
     def bits() -> float:
         with torch.no_grad():
@@ -76,7 +76,7 @@ def test_the_table_is_the_difference_of_losses_by_depth() -> None:
     whole = bits()
     with lesions.without_field(model, "successor", 1):
         cut = bits()
-    row = table.where(field="successor", layer=2, depth="4–32").rows[0]
+    row = table.where(field="successor", layer=2, depth="4–7").rows[0]
     assert row["targets"] == inside.sum() > 0
     assert row["loss"] == pytest.approx(cut, abs=1e-5) and row["rise"] == pytest.approx(cut - whole, abs=1e-5)
 
@@ -87,12 +87,12 @@ def test_a_field_that_does_nothing_costs_nothing_and_an_empty_bin_has_no_number(
     with torch.no_grad():
         for part in lesions.coefficients_of(lesions.kernels_of(model)[0], "present"):
             part.zero_()
-    table = lesions.lesion_table(model, text, labelled, bins=((0, 32), (31, 32)))
-    assert table.where(field="present", layer=1, depth="0–32").rows[0]["rise"] == 0.0
-    assert table.where(field="present", layer=2, depth="0–32").rows[0]["rise"] != 0.0
-    empty = table.where(field="present", layer=1, depth="31–32").rows[0]
+    table = lesions.lesion_table(model, text, labelled)
+    assert table.where(field="present", layer=1, depth="0–1").rows[0]["rise"] == 0.0
+    assert table.where(field="present", layer=2, depth="0–1").rows[0]["rise"] != 0.0
+    empty = table.where(field="present", layer=1, depth="24–32").rows[0]
     assert empty["targets"] == 0 and math.isnan(empty["rise"])
-    one = lesions.lesion_table(small("kuramoto").float(), text, labelled, bins=((0, 32),))
+    one = lesions.lesion_table(small("kuramoto").float(), text, labelled)
     assert set(one.column("field")) == {"present"}, "a field the model does not have is left out"
 
 

@@ -18,23 +18,23 @@ from tests.small import ALL_FAMILIES, random_tokens, small
 
 def test_a_passage_something_else_and_the_passage_again() -> None:
     text = torch.arange(1000) % 251
-    windows, period = repeated(text, length=50, count=7)
-    assert windows.shape == (7, 50) and period == 30
+    windows, period = repeated(text, length=50)
+    assert windows.shape == (64, 50) and period == 30
     assert torch.equal(windows[:, :20], windows[:, 30:])
     starts = windows[:, 0]
     assert starts[0] == 0 and windows[-1, period - 1] == text[-1], "from one end of the text to the other"
     assert all(torch.equal(w[:30], text[s : s + 30]) for w, s in zip(windows[:2], starts, strict=False))
     with pytest.raises(UserError, match="too short"):
-        repeated(text, length=19, count=1)
+        repeated(text, length=19)
     with pytest.raises(UserError, match="takes 60"):
-        repeated(text[:59], length=100, count=1)
+        repeated(text[:59], length=100)
 
 
 @pytest.mark.parametrize("family", ["fsn", "transformer"])
 def test_attention_is_found_where_it_was_put(family: str) -> None:
     """Layer one looks at what came next, layer two half at the same place and half at the one before it."""
     model = small(family)
-    windows, period = repeated(torch.randint(13, (300,), generator=torch.Generator().manual_seed(0)), 40, 5)
+    windows, period = repeated(torch.randint(13, (300,), generator=torch.Generator().manual_seed(0)), 40)
 
     def at(*shares: tuple[int, float]):
         def put(weights: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def test_attention_is_found_where_it_was_put(family: str) -> None:
 def test_losses_of_both_times_and_weights_of_every_family(family: str) -> None:
     model = small(family)
     text = random_tokens(model, length=400)[0]
-    windows, period = repeated(text, 40, 20)
+    windows, period = repeated(text, 40)
     seen = look(model, windows, period, family)
     losses = token_losses(model, windows_from(windows.numpy()))
     assert seen.first == pytest.approx(losses[:, 4:15].mean(), rel=1e-5)
@@ -79,7 +79,7 @@ def test_losses_of_both_times_and_weights_of_every_family(family: str) -> None:
 
 def test_heads_are_averaged() -> None:
     model = small("transformer", heads=2)
-    windows, period = repeated(random_tokens(model, length=100)[0], 40, 3)
+    windows, period = repeated(random_tokens(model, length=100)[0], 40)
     seen = look(model, windows, period, "two heads")
     with torch.no_grad(), fsn.record(model, "layers.*.attention") as points:
         model(windows[:, :-1])

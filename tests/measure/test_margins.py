@@ -193,13 +193,9 @@ def test_runs_measured_on_other_windows_are_refused(sample) -> None:
 
 def test_blocks_keep_neighbours_together() -> None:
     """Windows that agree in blocks of eight count as few: drawing blocks widens the interval about √8 times."""
-    values = np.arange(20).reshape(10, 2)
-    blocks = bootstrap.in_blocks(values, 4)
-    assert (
-        blocks.shape == (3, 8)
-        and blocks[0].tolist() == list(range(8))
-        and blocks[2].tolist() == [16, 17, 18, 19, 0, 0, 0, 0]
-    )
+    blocks = bootstrap.in_blocks(np.arange(36).reshape(18, 2))
+    assert blocks.shape == (3, 16) and blocks[0].tolist() == list(range(16))
+    assert blocks[2].tolist() == [32, 33, 34, 35, *[0] * 12]
     generator = np.random.default_rng(0)
     alike = np.repeat(generator.standard_normal((64, 1)), 8, axis=0) + np.zeros((512, 5))
     mask = np.ones(alike.shape, bool)

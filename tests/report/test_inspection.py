@@ -73,13 +73,18 @@ def declared() -> dict[str, str]:
 ALL = list(declared())
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSN_CACHE", str(tmp_path / "cache"))
+
+
 def one(name: str, run: Run, corpus: Corpus, **options: Any) -> Finding:
     """What one instrument finds."""
     return inspect_run(Subject(run, corpus, **options), [name])[name]
 
 
 def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
-    found = inspect_run(Subject(runs[0], corpus, windows=8, cache=str(tmp_path)))
+    found = inspect_run(Subject(runs[0], corpus, windows=8))
     assert len(ALL) > 5 and list(found) == ALL == list(instruments())
     assert all(f.sentence and f.tables and all(len(t) for t in f.tables.values()) for f in found.values())
     depth = found["depth"].tables["depth"]
@@ -96,8 +101,8 @@ def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, 
     assert all((tmp_path / "out" / f"{name}.svg").is_file() for name in figures)
 
 
-def test_every_column_has_its_sentence(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
-    found = inspect_run(Subject(runs[0], corpus, runs[1], windows=8, cache=str(tmp_path)))
+def test_every_column_has_its_sentence(runs: tuple[Run, Run], corpus: Corpus) -> None:
+    found = inspect_run(Subject(runs[0], corpus, runs[1], windows=8))
     bare = [
         f"{name}: {column}"
         for finding in found.values()
@@ -111,7 +116,7 @@ def test_every_column_has_its_sentence(runs: tuple[Run, Run], corpus: Corpus, tm
 def test_losses_are_those_of_the_weights(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
     """With all windows in the standard slice the bins together are the mean loss."""
     cut = Windows(corpus.valid, 32, 16)
-    found = one("depth", runs[0], corpus, windows=len(cut), cache=str(tmp_path))
+    found = one("depth", runs[0], corpus, windows=len(cut))
     rows = [row for row in found.tables["depth"].rows if row["targets"]]
     whole = token_losses(runs[0].load_model("best"), cut)
     assert sum(row["targets"] for row in rows) == whole.size
@@ -121,7 +126,7 @@ def test_losses_are_those_of_the_weights(runs: tuple[Run, Run], corpus: Corpus, 
 
 def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
     ours, theirs = runs
-    found = one("depth", ours, corpus, against=theirs, windows=12, cache=str(tmp_path))
+    found = one("depth", ours, corpus, against=theirs, windows=12)
     levels, margins = found.tables["depth"], found.tables["margins"]
     for row in levels.rows:
         if row["targets"]:
@@ -130,7 +135,7 @@ def test_against_another_run(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Pa
             assert margin["low"] <= margin["margin"] <= margin["high"]
     figure = found.figures["margins"]()
     assert "transformer-1m" in figure.axes[0].get_ylabel(), "the axis says against whom"
-    same = one("depth", ours, corpus, against=ours, windows=12, cache=str(tmp_path))
+    same = one("depth", ours, corpus, against=ours, windows=12)
     assert same.tables["depth"].columns[2:] == ("fsn-1m", "fsn-1m (other)")
 
 
@@ -152,13 +157,11 @@ def test_a_run_on_another_text_is_refused_before_anything_is_measured(
         one(part, runs[0], corpus, against=elsewhere)
 
 
-def test_a_transformer_is_asked_for_what_it_has(
-    runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path
-) -> None:
+def test_a_transformer_is_asked_for_what_it_has(runs: tuple[Run, Run], corpus: Corpus) -> None:
     has = [name for name, how in declared().items() if "has_coupling" not in how and "has_bounds" not in how]
     assert len(has) < len(ALL) and not {"coupling", "updates"} & set(has)
     assert applicable(runs[1]) == has
-    assert list(inspect_run(Subject(runs[1], corpus, windows=8, cache=str(tmp_path)))) == has
+    assert list(inspect_run(Subject(runs[1], corpus, windows=8))) == has
 
 
 def test_where_both_runs_look(runs: tuple[Run, Run], corpus: Corpus) -> None:
@@ -177,7 +180,7 @@ def test_documents_that_a_run_keeps_apart_stay_apart(tmp_path: Path) -> None:
         "fsn-1m", corpus, tmp_path / "run", recipe(epochs=1, separate_documents=True),
         overrides=MODELS["fsn-1m"], quiet=True, device="cpu",
     )  # fmt: skip
-    found = one("depth", run, corpus, windows=10_000, cache=str(tmp_path))
+    found = one("depth", run, corpus, windows=10_000)
     rows = [row for row in found.tables["depth"].rows if row["targets"]]
     mean = np.average([row["run"] for row in rows], weights=[row["targets"] for row in rows])
     assert run.best is not None and mean == pytest.approx(run.best["valid_bits"], abs=1e-4)
@@ -186,7 +189,7 @@ def test_documents_that_a_run_keeps_apart_stay_apart(tmp_path: Path) -> None:
 
 
 def test_lesions_side_by_side(runs: tuple[Run, Run], corpus: Corpus, tmp_path: Path) -> None:
-    found = one("lesions", runs[0], corpus, windows=8, cache=str(tmp_path))
+    found = one("lesions", runs[0], corpus, windows=8)
     wide, table = found.tables["lesions"], found.tables["lesions-data"]
     assert len(wide) == 4 and wide.columns[:2] == ("field", "layer")
     assert len(table) == 4 * (len(wide.columns) - 2)

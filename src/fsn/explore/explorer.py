@@ -256,7 +256,7 @@ def coupling_force(pairs: Tensor, delta: Tensor, turning: bool) -> Tensor:
     return (re * (n * delta).sin() + im * ((n * delta).cos() - float(turning))).sum(0)
 
 
-def rounded(values: Any, digits: int = 4) -> Any:
+def rounded(values: Any) -> Any:
     """Numbers as lists, short enough for a page."""
     array = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    return np.round(array, digits).tolist()
+    return np.round(array, 4).tolist()

@@ -100,25 +100,23 @@ def cluster_bootstrap(
     return Interval(float(total.sum() / n.sum()), *_percentiles(means))
 
 
-def in_blocks(values: NDArray[Any], windows: int = BLOCK_WINDOWS) -> NDArray[Any]:
-    """Neighbouring windows (n, T) joined to rows of ``windows`` of them, the last filled up with zeros.
+def in_blocks(values: NDArray[Any]) -> NDArray[Any]:
+    """Neighbouring windows (n, T) joined to rows of :data:`BLOCK_WINDOWS`, the last filled up with zeros.
 
     Windows that overlap, or adjoin, share their text. Resampling such rows keeps neighbours together.
     """
-    rows = -(-len(values) // windows)
-    whole = np.zeros((rows * windows, *values.shape[1:]), values.dtype)
+    rows = -(-len(values) // BLOCK_WINDOWS)
+    whole = np.zeros((rows * BLOCK_WINDOWS, *values.shape[1:]), values.dtype)
     whole[: len(values)] = values
     return whole.reshape(rows, -1)
 
 
-def position_bootstrap(
-    values: NDArray[np.floating], resamples: int = POSITION_RESAMPLES, seed: int = 0
-) -> Interval:
+def position_bootstrap(values: NDArray[np.floating], resamples: int = POSITION_RESAMPLES) -> Interval:
     """The mean of ``values`` (m,) and its interval when single positions are drawn again."""
     if values.size == 0:
         return Interval(float("nan"), float("nan"), float("nan"))
     array = np.ascontiguousarray(values, dtype=np.float64)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     means = np.empty(resamples)
     rows = max(1, _BLOCK // array.size)
     for start in range(0, resamples, rows):

@@ -213,9 +213,9 @@ class Battery:
         names = ("windows", "enriched", "depth", "distance")
         return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})
 
-    def counts(self, bins: Edges = BINS, slices: str = "paper") -> list[int]:
+    def counts(self) -> list[int]:
         """Targets per bin."""
-        return [int(self.mask(edges, slices).sum()) for edges in bins]
+        return [int(self.mask(edges).sum()) for edges in BINS]
 
 
 def battery(labels: CopyDepth, standard: int = STANDARD_WINDOWS, enriched: int = ENRICHED_WINDOWS) -> Battery:

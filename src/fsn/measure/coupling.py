@@ -93,9 +93,9 @@ class KernelReading:
     def harmonics(self) -> int:
         return int(self.weights.shape[2])
 
-    def functions(self, delta: Array, frame: str | None = None) -> Array:
-        """f_ℓ(Δ) of both fields, (2, L, len(delta)); in the model's own frame unless another is named."""
-        return coupling_function(self.weights, delta, frame or self.frame)
+    def functions(self, delta: Array) -> Array:
+        """f_ℓ(Δ) of both fields, (2, L, len(delta)), in the model's frame."""
+        return coupling_function(self.weights, delta, self.frame)
 
     @property
     def magnitude(self) -> Array:
@@ -210,9 +210,9 @@ def through_training(run: Run, trained: KernelReading) -> list[KernelReading]:
     return [start_of(run), *kept, dataclasses.replace(trained, label="best")]
 
 
-def thinned(readings: Sequence[KernelReading], most: int = 8) -> list[KernelReading]:
-    """At most so many, evenly spread, first and last among them."""
-    places = np.unique(np.linspace(0, len(readings) - 1, min(most, len(readings))).round().astype(int))
+def thinned(readings: Sequence[KernelReading]) -> list[KernelReading]:
+    """At most eight, evenly spread, first and last among them."""
+    places = np.unique(np.linspace(0, len(readings) - 1, min(8, len(readings))).round().astype(int))
     return [readings[i] for i in places]
 
 

@@ -54,7 +54,6 @@ class Subject:
     which: Literal["best", "last"] = "best"
     windows: int = 256
     device: str | torch.device = "cpu"
-    cache: str | None = None
 
     def __post_init__(self) -> None:
         if self.windows < 4:
@@ -87,7 +86,7 @@ class Subject:
         from .copy_depth import battery, label_corpus
 
         recipe = self.run.recipe
-        labels = label_corpus(self.corpus, "valid", recipe.length, recipe.eval_stride, self.cache)
+        labels = label_corpus(self.corpus, "valid", recipe.length, recipe.eval_stride)
         end = self.corpus.document_end(recipe.separate_documents)
         return dataclasses.replace(battery(labels, self.windows, self.windows // 4), end=end)
 

@@ -8,7 +8,7 @@ model, by copy depth. A rise on long copies alone says that the field copies; on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,15 +57,13 @@ def without_field(model: nn.Module, field: str, layer: int) -> Iterator[None]:
                 tensor.copy_(value)
 
 
-def lesion_table(
-    model: nn.Module, tokens: Tensor, battery: Battery, bins: Sequence[tuple[int, int]] = BINS
-) -> Table:
+def lesion_table(model: nn.Module, tokens: Tensor, battery: Battery) -> Table:
     """One row per field, layer and bin of copy depth: bits per target without the field, and by how much that is more.
 
     A bin without targets has ``nan``; a field that the model does not have is left out.
     """
     kernels = kernels_of(model)
-    masks = {edges: battery.mask(edges) for edges in bins}
+    masks = {edges: battery.mask(edges) for edges in BINS}
     whole = battery_losses(model, tokens, battery, "the whole model")
     rows = []
     for field in FIELDS:

@@ -75,8 +75,8 @@ def place(offset: int) -> str:
     return named.get(offset, f"{abs(offset)} {'before' if offset < 0 else 'after'} the same place")
 
 
-def repeated(tokens: Tensor, length: int, count: int = PASSAGES) -> tuple[Tensor, int]:
-    """``count`` windows (count, length), each a passage, what follows it, and the passage again; and the period, by
+def repeated(tokens: Tensor, length: int) -> tuple[Tensor, int]:
+    """:data:`PASSAGES` windows (n, length), each a passage, what follows it, and the passage again; and the period, by
     which the two are apart. Passages are two fifths of a window, spread evenly over the text."""
     if length < SHORTEST:
         raise UserError(f"a window of {length} symbols is too short to repeat a passage in; take {SHORTEST}")
@@ -85,7 +85,7 @@ def repeated(tokens: Tensor, length: int, count: int = PASSAGES) -> tuple[Tensor
     text = tokens.long()
     if len(text) < period:
         raise UserError(f"the text has {len(text)} symbols; to repeat some of it takes {period}")
-    starts = torch.linspace(0, len(text) - period, count).round().long()
+    starts = torch.linspace(0, len(text) - period, PASSAGES).round().long()
     once = text[starts[:, None] + torch.arange(period)]
     return torch.cat((once, once[:, :passage]), dim=1), period
 

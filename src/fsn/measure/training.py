@@ -126,9 +126,9 @@ class Curve:
     seconds: Array
     loss: Array
 
-    def rate(self, epoch: int, reach: int = 2) -> float:
-        """Bits gained per epoch around ``epoch``: minus the least-squares slope over epoch ± ``reach``."""
-        low, high = max(0, epoch - 1 - reach), min(len(self.loss), epoch + reach)
+    def rate(self, epoch: int) -> float:
+        """Bits gained per epoch around ``epoch``: minus the least-squares slope over epoch ± 2."""
+        low, high = max(0, epoch - 3), min(len(self.loss), epoch + 2)
         near = self.loss[low:high]
         if len(near) < 2 or not np.isfinite(near).all():
             return math.nan

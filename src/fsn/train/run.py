@@ -567,11 +567,11 @@ def identity(config: Mapping[str, Any]) -> str:
     return hashes.sha256(json.dumps(entries, sort_keys=True).encode())
 
 
-def trailing(bits: Mapping[str, float], margin: float = MARGIN_BITS) -> dict[str, float]:
+def trailing(bits: Mapping[str, float]) -> dict[str, float]:
     """The plateau failure of some seeds: runs whose bits after epoch 1 exceed the best sibling's by more than
-    ``margin``, and by how much."""
+    :data:`MARGIN_BITS`, and by how much."""
     best = min(bits.values(), default=0.0)
-    return {run: b - best for run, b in bits.items() if b - best > margin}
+    return {run: b - best for run, b in bits.items() if b - best > MARGIN_BITS}
 
 
 def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:

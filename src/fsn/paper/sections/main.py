@@ -277,14 +277,14 @@ def difference(b: Bench, ours: Need, theirs: Need) -> tuple[float, float]:
     return groups[0].mean - groups[1].mean, math.sqrt(sum(g.std**2 / g.count for g in groups))
 
 
-def every_epoch(b: Bench, ours: Need, theirs: Need = TRANSFORMER_FIVE) -> Found:
-    """Whether each run is below each reference at each epoch both have, and where it is closest.
+def every_epoch(b: Bench, ours: Need) -> Found:
+    """Whether each run is below each transformer at each epoch both have, and where it is closest.
 
     A run that diverges is behind from there on; a reference that diverges is.
     """
-    pairs = [(a, c) for a in b.begun(ours) for c in b.begun(theirs)]
+    pairs = [(a, c) for a in b.begun(ours) for c in b.begun(TRANSFORMER_FIVE)]
     if not pairs:
-        raise NotRun(f"missing: {b.standing([ours, theirs]).absent()}")
+        raise NotRun(f"missing: {b.standing([ours, TRANSFORMER_FIVE]).absent()}")
     worst = (-math.inf, 0, "", "")
     for run, reference in pairs:
         lost = diverged_at(run)
