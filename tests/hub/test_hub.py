@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from tests.train import tiny
 
 transformers = pytest.importorskip("transformers")
 from fsn.hub import FSNForCausalLM, HubCache, HubConfig, export_run, make_tokenizer  # noqa: E402
-from fsn.hub.export import card  # noqa: E402
+from fsn.hub.export import PROMPT, card, prompt_for  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["fsn", "fsn-mf", "kuramoto", "transformer"]
@@ -88,6 +89,24 @@ def test_generation_with_and_without_memory(
     assert text == runs[family].load_model().generate("the lag", 20, temperature=0.0)
     beams = greedy | {"num_beams": 3}
     assert torch.equal(model.generate(**inputs, **beams), model.generate(**inputs, **beams, use_cache=False))
+
+
+def test_usual_options_of_a_config_are_taken(exported: dict[str, Path]) -> None:
+    folder = exported["fsn"]
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, use_cache=False, tie_word_embeddings=False
+    )
+    assert model(torch.zeros(1, 4, dtype=torch.int64)).past_key_values is None
+    assert model(torch.zeros(1, 4, dtype=torch.int64), use_cache=True).past_key_values.length == 4
+
+
+def test_the_cards_example_is_one_the_model_reads(exported: dict[str, Path]) -> None:
+    for folder in exported.values():
+        prompt = json.loads(re.findall(r"write\((\".*?\"), max_new", (folder / "README.md").read_text())[0])
+        assert prompt != PROMPT and len(prompt) > 4, "the corpus has no capitals"
+        write = transformers.pipeline("text-generation", str(folder))
+        assert write(prompt, max_new_tokens=4)[0]["generated_text"].startswith(prompt)
+    assert prompt_for(Alphabet.of(PROMPT.encode())) == PROMPT
 
 
 @pytest.mark.parametrize("family", FAMILIES)

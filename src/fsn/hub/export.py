@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +29,7 @@ from ..train.evaluate import best_loss
 from ..versions import untested
 from .model import FSNForCausalLM, HubConfig
 
+PROMPT = "The city of "
 CARD = """---
 library_name: transformers
 pipeline_tag: text-generation
@@ -51,7 +54,7 @@ import fsn.hub  # or trust_remote_code=True below
 from transformers import pipeline
 
 write = pipeline("text-generation", "path/to/this/folder")
-print(write("The city of ", max_new_tokens=200)[0]["generated_text"])
+print(write({prompt}, max_new_tokens=200)[0]["generated_text"])
 ```
 """
 
@@ -134,6 +137,15 @@ def validated(run: Run, best: Mapping[str, Any]) -> str:
     return f"{best['valid_bits'] if bits is None else bits:.4f} bits per symbol{rounded}"
 
 
+def prompt_for(encoding: Encoding) -> str:
+    """The card's example, or letters that the model has."""
+    with contextlib.suppress(UserError):
+        encoding.encode(PROMPT)
+        return PROMPT
+    known = bytes(encoding.symbols) if isinstance(encoding, Alphabet) else b""
+    return "".join(chr(value) for value in known if 32 < value < 127)[: len(PROMPT)]
+
+
 def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
     """The model card."""
     best = run.best if which == "best" else None
@@ -150,6 +162,7 @@ def card(run: Run, which: Literal["best", "last"], parameters: int) -> str:
         what=config.get("preset") or config["model"].get("kind", "a model"),
         corpus=config["corpus"]["name"],
         parameters=parameters,
+        prompt=json.dumps(prompt_for(run.encoding)),
         symbols=f"{n}, one for each byte value of the corpus" if character else f"{n} subwords",
         window=run.recipe.length,
         bits=bits,

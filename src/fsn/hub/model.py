@@ -59,6 +59,10 @@ class HubConfig(PreTrainedConfig):
     """None where symbols are bytes: generation goes on over line breaks."""
     pad_token_id: int | None = None
     """None: the tokenizer's is not among the model's symbols."""
+    use_cache: bool = True
+    """False: no cache, unless a call asks for one."""
+    tie_word_embeddings: bool = False
+    """Symbols are read and written by tables of their own."""
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.architecture is not None:
@@ -195,7 +199,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         input_ids = self._check(input_ids, inputs_embeds, attention_mask, cache)
         input_ids, padding = self._without_padding(input_ids, attention_mask)
         if use_cache is None:
-            use_cache = cache is not None
+            use_cache = cache is not None and self.config.use_cache
         with contextlib.ExitStack() as stack:
             if inputs_embeds is not None:
                 stack.enter_context(replace(self.model, {self.model.first_point: inputs_embeds}))
