@@ -72,6 +72,11 @@ def scores(
     return ops.coherence_scores(query, ops.fold_successors(keys, successor), tau, rounded, keys)
 
 
+def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
+    """The transformer's RoPE from position ``first`` on: x (..., T, d), rates (d/2,) -> (..., T, d)"""
+    return ops.turn_half(x, *ops.rotary_turns(rates, x.dtype, first, first + x.shape[-2]))
+
+
 def layers_of(model: LanguageModel) -> list[FSNLayer]:
     """The layers of an FSN, first to last."""
     return [module for module in model.modules() if isinstance(module, FSNLayer)]

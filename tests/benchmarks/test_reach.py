@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import benchmarks.reach as reach_benchmark
-from fsn import ops
 from fsn.data import Windows
 from fsn.models import LanguageModel, build_from_config, preset
+from tests.small import rotate_half
 
 REACH = 5
 
@@ -60,7 +60,7 @@ def test_products_of_clamped_distances() -> None:
     length, pairs = 9, 3
     query, keys = torch.randn(2, length, 2 * pairs, dtype=torch.float64)
     rates = torch.tensor([1.0, 0.3, 0.01], dtype=torch.float64)
-    rotated = [ops.rotate_half(x, rates) for x in (query, keys)]
+    rotated = [rotate_half(x, rates) for x in (query, keys)]
     found = reach_benchmark.clamped_products(*rotated, rates, REACH)
     for t in range(length):
         for u in range(t + 1):

@@ -42,7 +42,7 @@ def test_scores() -> None:
     check(lambda x, q, k, t, w: small.scores(x, q, k, rates, t, successor=w), theta, query, key, tau, weight)
     check(ops.fold_successors, normal(B, T, 2 * K), normal(2, 1))
     check(lambda x, g: ops.rotary_features(x, g, rates, first=3), normal(B, T, K), normal(B, T, K))
-    check(lambda x: ops.rotate_half(x, ops.rotary_rates(2)), normal(B, T, 4))
+    check(lambda x: small.rotate_half(x, ops.rotary_rates(2)), normal(B, T, 4))
 
 
 def test_attention() -> None:

@@ -30,7 +30,8 @@ def tied(self: CausalSelfAttention, x: Tensor, context: Context) -> tuple[Tensor
     width = x.shape[-1]
     weight = torch.cat((self.qkv[:width], self.qkv[:width], self.qkv[2 * width :]))
     q, k, v = (x @ weight.mT).view(*x.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-    return ops.rotate_half(q, self.rates), ops.rotate_half(k, self.rates), v
+    turns = ops.rotary_turns(self.rates, x.dtype, 0, x.shape[1])
+    return ops.turn_half(q, *turns), ops.turn_half(k, *turns), v
 
 
 def run(name: str, seed: int, train: Tensor, valid: Tensor) -> dict[str, object]:

@@ -9,6 +9,9 @@ from .. import ops
 from . import decode
 from .context import PLAIN, Context
 
+SPREAD = 0.02
+"""Standard deviation of phases and prototypes at the start."""
+
 
 class PhaseEmbedding(nn.Module):
     """A point on the torus for every symbol, near the origin at the start: N(0, 0.02²).
@@ -16,9 +19,9 @@ class PhaseEmbedding(nn.Module):
     tokens (B, T) -> phases (B, T, k)
     """
 
-    def __init__(self, vocab_size: int, k: int, std: float = 0.02) -> None:
+    def __init__(self, vocab_size: int, k: int) -> None:
         super().__init__()
-        self.phases = nn.Parameter(torch.randn(vocab_size, k) * std)
+        self.phases = nn.Parameter(torch.randn(vocab_size, k) * SPREAD)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return nn.functional.embedding(tokens, self.phases)
@@ -33,15 +36,10 @@ class CoherenceReadout(nn.Module):
     """
 
     def __init__(
-        self,
-        vocab_size: int,
-        k: int,
-        start: float | None = None,
-        round_output: bool = True,
-        std: float = 0.02,
+        self, vocab_size: int, k: int, start: float | None = None, round_output: bool = True
     ) -> None:
         super().__init__()
-        self.prototypes = nn.Parameter(torch.randn(vocab_size, k) * std)
+        self.prototypes = nn.Parameter(torch.randn(vocab_size, k) * SPREAD)
         self.scale = nn.Parameter(torch.tensor(float(k**-0.5 if start is None else start)))
         self.round_output = round_output
 

@@ -35,7 +35,6 @@ from .scores import (
     rotary_features,
     rotary_rates,
     rotary_turns,
-    rotate_half,
     turn_half,
 )
 from .synchronize import synchronize
@@ -69,7 +68,6 @@ __all__ = [
     "rotary_features",
     "rotary_rates",
     "rotary_turns",
-    "rotate_half",
     "successor_advance",
     "swiglu",
     "synchronize",

@@ -13,12 +13,12 @@ FLOOR = 1e-6
 """Smallest denominator: for the mean of a gate (the paper's value) and, by the same token, for τ."""
 
 
-def rotary_rates(k: int, base: float = 10000.0) -> Tensor:
-    """Angular rate of every coordinate, ω_c = base^(−c/k), c = 0..k−1.
+def rotary_rates(k: int) -> Tensor:
+    """Angular rate of every coordinate, ω_c = 10000^(−c/k), c = 0..k−1.
 
     -> (k,) float64; cast it to the state's type where it is used.
     """
-    return base ** (-torch.arange(k, dtype=torch.float64) / k)
+    return 10000.0 ** (-torch.arange(k, dtype=torch.float64) / k)
 
 
 def normalise_gate(raw: Tensor) -> Tensor:
@@ -121,14 +121,6 @@ def causal_softmax(scores: Tensor, first: int = 0, padding: Tensor | None = None
     return scores.masked_fill(masked, float("-inf")).softmax(dim=-1)
 
 
-def rotate_half(x: Tensor, rates: Tensor, first: int = 0) -> Tensor:
-    """The transformer's RoPE: coordinate pairs (c, c + d/2) turn by ω_c t.
-
-    x: (..., T, d), rates: (d/2,) -> (..., T, d)
-    """
-    return turn_half(x, *rotary_turns(rates, x.dtype, first, first + x.shape[-2]))
-
-
 def rotary_turns(rates: Tensor, dtype: torch.dtype, first: int, last: int) -> tuple[Tensor, Tensor]:
     """cos ωt and sin ωt of the positions from ``first`` to before ``last``: two (last − first, k), never bfloat16"""
     exact, rates = torch.promote_types(dtype, torch.float32), _exact(rates)
@@ -137,6 +129,9 @@ def rotary_turns(rates: Tensor, dtype: torch.dtype, first: int, last: int) -> tu
 
 
 def turn_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x: (..., T, d), cos and sin: (T, d/2) -> (..., T, d)"""
+    """The transformer's RoPE: coordinate pairs (c, c + d/2) turn by ω_c t.
+
+    x: (..., T, d), cos and sin of ωt: (T, d/2) -> (..., T, d)
+    """
     a, b = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
