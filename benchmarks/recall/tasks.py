@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsn.demo.recall import IGNORED, Rows, mqar_rows
+from fsn.demo.recall import Rows, mqar_rows
+from fsn.models.base import IGNORED
 
 
 class Split(NamedTuple):

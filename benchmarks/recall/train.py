@@ -17,8 +17,8 @@ from torch import Tensor
 
 from benchmarks.recall.models import Learner
 from benchmarks.recall.tasks import Split, Task, tasks
-from fsn.demo.recall import IGNORED
 from fsn.io import atomic_file, write_text_atomic
+from fsn.models.base import IGNORED
 from fsn.train.world import World, environment
 
 GENERATORS = 3

@@ -17,7 +17,8 @@ import torch
 from benchmarks.recall import __main__ as command
 from benchmarks.recall import models, report, tasks, train
 from benchmarks.recall.tasks import Split
-from fsn.demo.recall import IGNORED, mqar_rows
+from fsn.demo.recall import mqar_rows
+from fsn.models.base import IGNORED
 
 CPU = torch.device("cpu")
 

@@ -23,12 +23,11 @@ from torch.nn import functional as F
 from ..errors import UserError
 from ..io import parse_json, read_file, write_text_atomic
 from ..models import LanguageModel, build
+from ..models.base import IGNORED
 from ..nn import NoFeedForward
 from ..progress import say, track
 
 Rows = NDArray[np.int64]
-IGNORED = -100
-"""A target that is not asked for."""
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "fsn": ("FSN", {"k": 64, "feedforward": "none"}),
