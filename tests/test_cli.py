@@ -185,7 +185,8 @@ def test_eval_on_another_text(tmp_path: Path, corpus_file: Path, capsys: pytest.
     found = json.loads(capsys.readouterr().out)
     run = load_run(out)
     tokens = run.encoding.encode(other.read_bytes())
-    assert found["bits"] == evaluate(run.load_model(), Windows(tokens, 32, 16)).bits == found["bits_per_byte"]
+    windows = Windows(tokens, 32, found["stride"])
+    assert found["bits"] == evaluate(run.load_model(), windows).bits == found["bits_per_byte"]
     assert (found["symbols"], found["split"], found["text"]) == (len(tokens), None, str(other))
     main(["eval", out, "--text", str(other), "--device", "cpu"])
     shown = capsys.readouterr().out
@@ -193,6 +194,14 @@ def test_eval_on_another_text(tmp_path: Path, corpus_file: Path, capsys: pytest.
         f"other.txt ({len(tokens):,} symbols), fp32" in shown
         and f"{found['bits']:.4f} bits per byte" in shown
     )
+
+    for extra in (0, 1, 15, 16, 17, 40, 333):  # read to the end, whatever the stride
+        tokens = run.encoding.encode(text(300, seed=5)[: 32 + extra])
+        other.write_bytes(text(300, seed=5)[: 32 + extra])
+        main(["eval", out, "--text", str(other), "--device", "cpu", "--as-json"])
+        found = json.loads(capsys.readouterr().out)
+        unread = extra % found["stride"]
+        assert found["stride"] <= 16 and unread < found["windows"] - (extra > 0), (extra, found["stride"])
 
     (tmp_path / "short.txt").write_bytes(b"the phase")
     main(["eval", out, "--text", str(tmp_path / "short.txt"), "--device", "cpu"])
@@ -274,6 +283,7 @@ def test_mistakes_are_one_line(tmp_path: Path, corpus_file: Path, capsys: pytest
         (["train", "fsn-1m", "--out", "x", "--learning", "3"], "'--learning' is not an option or value"),
         (["generate", "fsn-1m", "--temperatur", "0"], "this command knows; did you mean --temperature? `fsn"),
         (["train", "fsn-1m", "--out", "x", "--learning_rate", "3"], "did you mean --lr? `fsn train"),
+        (["train", "fsn-1m", "--out", "x", "--block-size=64"], "did you mean --length? `fsn train"),
         (["train", "fsn-1m", "--out", "x", "--warm_steps", "3"], "did you mean --warmup-steps?"),
         (
             ["train", "fsn-1m", "--out", "x", "--resume", "no"],

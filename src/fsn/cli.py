@@ -191,7 +191,7 @@ def one_sentence(command: str, options: Sequence[str] = ()) -> Iterator[None]:
         sentence = sentence_of(event)
         if sentence:
             unknown = event.tokens[0] if type(event).__name__ == "UnrecognizedArgs" else ""
-            unknown = unknown.replace("_", "-")
+            unknown = unknown.partition("=")[0].replace("_", "-")
             meant = CALLED_ELSEWHERE.get(unknown)
             hint = did_you_mean(unknown, options) if meant not in options else f"did you mean {meant}? "
             raise UserError(f"{sentence}; {hint}`{command} --help` explains the options")

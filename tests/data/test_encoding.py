@@ -16,7 +16,7 @@ import pytest
 import torch
 
 pytest.importorskip("tokenizers")
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 from fsn.data import (
     Alphabet,
@@ -406,6 +406,46 @@ def test_compressed_text_is_read_as_text(tmp_path: Path, suffix: str, pack: Any)
     (tmp_path / f"bad{suffix}").write_bytes(pack(TEXT.encode())[:-9])
     with pytest.raises(UserError, match=r"cannot be unpacked"):
         load(tmp_path / f"bad{suffix}")
+
+
+def test_compressed_texts_in_a_folder_are_read(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "packed").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "plain" / name).write_text(TEXT)
+        (tmp_path / "packed" / f"{name}.gz").write_bytes(gzip.compress(TEXT.encode()))
+    (tmp_path / "packed" / "c.txt.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
+    plain, packed = (load(tmp_path / name) for name in ("plain", "packed"))
+    assert (
+        plain.sha256 == packed.sha256 and "1 of 3 files" in packed.left_out and "c.txt.gz" in packed.left_out
+    )
+    (tmp_path / "rows.parquet.gz").write_bytes(b"")
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(
+        UserError, match=r"rows.parquet.gz is compressed: unpack it first, and name what was in it"
+    ):
+        load(tmp_path, reading=ReadOptions(text_column="text"))
+
+
+def test_a_text_that_is_only_read_is_not_cut_within_a_token(saved: Path) -> None:
+    encoding = load_tokenizer(str(saved))
+    cut = 0
+    for size in range(60, 80):
+        text = TEXT[:size]
+        split, whole = (Corpus.from_bytes("x", text.encode(), None, encoding, whole=w) for w in (False, True))
+        assert torch.equal(whole.tokens(None).long(), encoding.encode(text))
+        assert len(whole.valid) == len(whole.test) == 0
+        assert whole.tokens_per_byte(None) == len(whole.train) / len(text.encode())
+        cut += len(split.tokens(None)) > len(whole.tokens(None))
+    assert cut > 0
+
+
+def test_a_space_in_front_is_noticed_wherever_a_document_begins() -> None:
+    tokenizer = byte_pairs()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    encoding = Subwords(tokenizer)
+    for text in (" the phase", "the phase"):
+        assert encoding.count_bytes(encoding.encode(text), "x") == 0
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.jsonl.zst", "a.parquet.gz", "ids.bin.xz", "a.7z"])

@@ -237,6 +237,8 @@ class _Bounded:
         self.file, self.bar, self.size, self.over = file, bar, size, over
 
     def write(self, data: bytes) -> int:
+        if self.over.is_set():
+            self.bar.shown = False  # nobody waits for it any more
         self.bar.update(len(data))
         if self.bar.done > self.size or self.over.is_set():
             raise FetchError(f"it is larger than the {self.size:,} bytes expected")

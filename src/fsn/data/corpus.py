@@ -84,20 +84,26 @@ class Corpus:
 
     @staticmethod
     def from_bytes(
-        name: str, raw: bytes | bytearray, symbols: bytes | None = None, encoding: Subwords | None = None
+        name: str,
+        raw: bytes | bytearray,
+        symbols: bytes | None = None,
+        encoding: Subwords | None = None,
+        whole: bool = False,
     ) -> Corpus:
         """Encode ``raw`` and split it 90/5/5. ``symbols`` fixes the alphabet; else it is the bytes that occur in
-        ``raw``. With an ``encoding`` the splits begin at the same bytes, or at the next character."""
+        ``raw``. With an ``encoding`` the splits begin at the same bytes, or at the next character. ``whole`` puts all
+        of it into the first split, so that no token is cut."""
         if not raw:
             raise UserError(f"the corpus {name} is empty: choose a text with something in it")
         sha256 = hashlib.sha256(raw).hexdigest()
         if encoding is None:
-            alphabet, places = Alphabet.of(raw) if symbols is None else Alphabet(symbols), cuts(len(raw))
+            alphabet = Alphabet.of(raw) if symbols is None else Alphabet(symbols)
+            places = [len(raw)] * 2 if whole else cuts(len(raw))
             parts = [alphabet.encode(raw[low:high]) for low, high in pairwise([0, *places, len(raw)])]
             return Corpus(name, alphabet, sha256, *parts)
         # A text that was cut at a round number may end within a character.
-        _, whole = codecs.utf_8_decode(raw, "ignore", False)
-        starts = [0, *character_cuts(raw), whole]
+        _, end = codecs.utf_8_decode(raw, "ignore", False)
+        starts = [0, *([end] * 2 if whole else character_cuts(raw)), end]
         texts = [as_text(raw[low:high], name, low) for low, high in pairwise(starts)]
         parts = [_encoded(encoding, [text], f"{printable(name)}, characters", False) for text in texts]
         n_bytes = tuple(len(text.encode()) for text in texts) if encoding.gives_back(texts[0]) else None

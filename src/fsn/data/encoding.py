@@ -235,7 +235,7 @@ class Subwords(Encoding):
         with Bar(label, total=len(tokens)) as bar:
             for document in tokens.tensor_split(ends.cpu()):
                 text = self.decode(document[document != self.end])
-                if total == 0 and not self.gives_back(text):
+                if total == 0 and not self.gives_back(text.lstrip()):  # some add a space in front
                     return 0
                 total += len(text.encode())
                 bar.update(len(document))

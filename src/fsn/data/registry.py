@@ -67,13 +67,15 @@ def load(
     reading: ReadOptions | None = None,
     encoding: Encoding | None = None,
     cut_documents: bool = False,
+    whole: bool = False,
 ) -> Corpus:
     """A corpus by name, or any file or folder by its path.
 
     ``cache`` is the folder for downloads (default: ``FSN_CACHE`` or ``~/.cache/fsn``). A name takes precedence over
     a path; write ``./enwik8`` for a file of that name. ``reading`` says how a file becomes tokens; ``encoding`` is
     that of a trained model, in whose tokens the text is to be read. ``cut_documents`` cuts documents in two where the
-    validation and test parts begin, where there are too few for whole ones.
+    validation and test parts begin, where there are too few for whole ones. ``whole`` is for texts that are only read:
+    their ``tokens(None)`` are then those of the uncut text.
 
     A path is tokens (.bin, .npy, or a folder with train.bin), documents (.jsonl or .parquet, or a folder of them with
     a text column), or else text: a file byte for byte, or the concatenated text files of a folder. Text and JSONL may
@@ -106,9 +108,9 @@ def load(
         corpus = load_documents(path, text, reading.text_column, subwords, cut_documents)
     elif named:
         _, get, symbols = CORPORA[text]
-        return Corpus.from_bytes(text, get(cache_folder(cache)), symbols, subwords)
+        return Corpus.from_bytes(text, get(cache_folder(cache)), symbols, subwords, whole)
     else:
-        corpus = load_text(path, text, subwords)
+        corpus = load_text(path, text, subwords, whole)
     return dataclasses.replace(corpus, reading=reading)
 
 
@@ -133,7 +135,7 @@ def _check_packed(path: Path) -> None:
     """Stop at a file whose bytes would be learned as they are packed."""
     kind, packed = kind_of(path), path.suffix.lower() in UNPACK
     if kind in ARCHIVES or (packed and kind in (".bin", ".npy", ".parquet")):
-        raise UserError(f"{path} is compressed: unpack it first, and give --corpus what was in it")
+        raise UserError(f"{path} is compressed: unpack it first, and name what was in it")
 
 
 def read_unpacked(path: Path) -> bytes:
@@ -181,6 +183,7 @@ def load_documents(
     texts = []
     for file in files:
         check_regular(file)
+        _check_packed(file)
         rows = _parquet(file, column) if file.suffix.lower() == ".parquet" else _jsonl(file, column)
         texts += list(rows)
     empty = sum(not text for text in texts)
@@ -342,7 +345,7 @@ def text_files(folder: Path) -> list[Path]:
     return sorted(regular, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def load_text(path: Path, name: str, encoding: Subwords | None) -> Corpus:
+def load_text(path: Path, name: str, encoding: Subwords | None, whole: bool = False) -> Corpus:
     """A file byte for byte, or the text files of a folder, each ending in a newline. A file in a folder is text if it
     is UTF-8 and has no zero byte."""
     if not path.is_dir():
@@ -350,7 +353,10 @@ def load_text(path: Path, name: str, encoding: Subwords | None) -> Corpus:
     else:
         parts, others, files = [], [], text_files(path)
         for file in files:
-            found = read_file(file)
+            try:
+                found = read_unpacked(file)
+            except UserError:  # compressed, and damaged
+                found = b"\0"
             if not _is_text(found):
                 others.append(file.relative_to(path).as_posix())
             elif found:
@@ -359,7 +365,7 @@ def load_text(path: Path, name: str, encoding: Subwords | None) -> Corpus:
         what = left_out or "the folder holds no text files"
     if not raw:
         raise UserError(f"{name}: {what}; choose one with text in it")
-    return dataclasses.replace(Corpus.from_bytes(name, raw, encoding=encoding), left_out=left_out)
+    return dataclasses.replace(Corpus.from_bytes(name, raw, None, encoding, whole), left_out=left_out)
 
 
 def _is_text(raw: bytes) -> bool:

@@ -37,8 +37,8 @@ class Windows:
         if len(tokens) < length:
             raise UserError(
                 f"{part} holds {len(tokens):,} symbol{'s' * (len(tokens) != 1)}, fewer than one window of {length}: "
-                f"use a longer text (validation and test get 5 % each, so at least {20 * length:,} symbols), more "
-                "documents, or a shorter --length"
+                f"use a longer text (where it is split, validation and test get 5 % each, so at least {20 * length:,} "
+                "symbols), more documents, or a shorter --length"
             )
         self.tokens, self.length, self.stride, self.end = tokens, length, stride, end
 

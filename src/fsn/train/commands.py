@@ -143,7 +143,11 @@ def evaluate(
         print(f"{result.bits:.4f} bits per symbol, {result.predictions:,} predictions in {size}")
         print(f"{result.bits_second_half:.4f} bits over the second half of each window")
         if per_byte != result.bits or text is not None:
-            print("bits per byte are not known" if per_byte is None else f"{per_byte:.4f} bits per byte")
+            why = "there is no tokenizer, or it does not give its text back"
+            why = why if evaluation.windows is None else "they are counted on a whole text"
+            print(
+                f"bits per byte are not known: {why}" if per_byte is None else f"{per_byte:.4f} bits per byte"
+            )
     if append is not None:
         append_evaluation(append, trained.folder.resolve().name, trained, World(device=where), line)
 

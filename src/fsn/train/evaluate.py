@@ -169,8 +169,8 @@ class EvaluateOptions:
     corpus: str | None = None
     """The path of the text now, if the run's corpus was a path and has moved."""
     text: str | None = None
-    """Another text, a path or a name as --corpus of `fsn train` takes it: all of it is read, in the model's own
-    symbols, in windows as those of validation."""
+    """Another text, a path or a name as --corpus of `fsn train` takes it. It is read to its end in the model's own
+    symbols, in windows as those of validation or a little closer."""
     text_column: str | None = None
     """Of --text that is JSONL or Parquet: the column with the text."""
     token_dtype: Literal["uint16", "uint32"] | None = None
@@ -195,6 +195,13 @@ class EvaluateOptions:
             check(self.split == "valid", "--text is read whole: leave out --split")
 
 
+def covering_stride(symbols: int, length: int, most: int) -> int:
+    """The stride, ``most`` at most, with which as few windows as possible read a text to its end, but for fewer symbols
+    than there are windows."""
+    rest = symbols - length
+    return most if rest <= 0 else rest // -(-rest // most)
+
+
 def evaluate_run(
     run: Run,
     device: torch.device,
@@ -208,7 +215,7 @@ def evaluate_run(
         read, part, where = run.load_corpus(how.corpus), how.split, f"the {how.split} part of the text"
     else:
         reading = data.ReadOptions(text_column=how.text_column, token_dtype=how.token_dtype)
-        loaded = data.load(how.text, reading=reading, encoding=run.encoding)
+        loaded = data.load(how.text, reading=reading, encoding=run.encoding, whole=True)
         read, part, where = loaded.within(run.encoding), None, how.text
     length, windows, text = how.length, how.windows, how.text
     stride = recipe.eval_stride if length is None else max(length // 2, 1)
@@ -218,11 +225,14 @@ def evaluate_run(
         len(tokens) > 0,
         f"{read.name} has no {how.split} split (token files: {how.split}.bin); take another --split",
     )
-    if text is not None:
-        length = min(length, max(len(tokens), 2))  # a short text is one window
     symbols = len(tokens)
+    if text is not None:
+        length = min(length, max(symbols, 2))  # a short text is one window
+        stride = min(stride, max(length // 2, 1))
     if windows is not None:
         tokens = tokens[: (windows - 1) * stride + length]
+    if text is not None:
+        stride = covering_stride(len(tokens), length, stride)
     separate = recipe.separate_documents and (text is None or read.end is not None)
     cut = Windows(tokens.to(device), length, stride, read.document_end(separate), where)
     with numerics(recipe, device):
