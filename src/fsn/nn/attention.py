@@ -168,7 +168,10 @@ class FrustratedAttention(Rotary):
         else:
             keys = ops.rotary_features(theta, gate_k, self.rates, at)
             if cache is not None:
-                keys, field = self._remember(theta, keys, w0, w1, cache.layers[0], first)
+                past, again = cache.layers[0], max(first - 1, 0)  # that one had no successor until now
+                known = past["phases"].write(first, theta, again)
+                field = past["fields"].write(again, ops.fields(known, w0, w1, self.law.harmonics))
+                keys = past["keys"].write(first, keys)
         drops = self.dropout > 0 and self.training
         update = gate_v * ops.synchronize(
             theta, query, keys, self._per_row(self.tau, batch), w0, w1, self.law.harmonics, self.law.frame,
@@ -179,24 +182,6 @@ class FrustratedAttention(Rotary):
         if self.alpha is not None:
             update = ops.norm_matched_tanh(update, self._per_row(self.alpha, batch))
         return update.unflatten(0, (batch, self.heads)).transpose(1, 2).flatten(2)
-
-    def _remember(
-        self,
-        theta: Tensor,
-        keys: Tensor,
-        w0: ops.Pair | None,
-        w1: ops.Pair | None,
-        past: Past,
-        first: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and fields of all positions so far.
-
-        The last position before had no successor until now, so its field is made again.
-        """
-        again = max(first - 1, 0)
-        phases = past["phases"].write(first, theta)[:, again:]
-        field = past["fields"].write(again, ops.fields(phases, w0, w1, self.law.harmonics))
-        return past["keys"].write(first, keys), field
 
     def _heads(self, theta: Tensor) -> Tensor:
         """(B, T, d) -> (B·H, T, k)"""
