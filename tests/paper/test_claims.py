@@ -74,7 +74,7 @@ def test_copy_depth_claims(tmp_path: Path) -> None:
         needs.NO_PHASES: fsn,
     }
     for need, shape in shapes.items():
-        for seed in TINY.seeds(need):
+        for seed in need.seeds:
             epochs = TINY.epochs(need.epochs)
             run = write_run(
                 tmp_path, need, [5.0] * epochs, seed=seed, scale=TINY, weights=need.family.encode()
@@ -98,7 +98,7 @@ def test_copy_depth_claims(tmp_path: Path) -> None:
     }
     found = {name: judge(BY_NAME[name], bench) for name in states}
     assert {name: v.state for name, v in found.items()} == states, found
-    assert "8 of 8 cells clear of zero" in found["fsn-ahead-on-deep-bins"].evidence
+    assert "12 of 12 cells clear of zero" in found["fsn-ahead-on-deep-bins"].evidence
 
 
 def test_an_advantage_that_is_not_there(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_an_advantage_that_is_not_there(tmp_path: Path) -> None:
         needs.FSN_CONVERGED: lambda d: 1.0 + 0.1 * (d >= 8),
     }
     for need, shape in shapes.items():
-        for seed in TINY.seeds(need):
+        for seed in need.seeds:
             run = write_run(tmp_path, need, [5.0] * 4, seed=seed, scale=TINY, weights=b"x")
             write_losses(run, "text", bench, shape)
     found = judge(BY_NAME["fsn-ahead-on-deep-bins"], bench_of(tmp_path, TINY))

@@ -31,8 +31,6 @@ class TinyScale(Scale):
         "code": ("python-stdlib-code",),
     }
     standard, enriched = 96, 32
-    depth_stride = 32
-    cluster_resamples, position_resamples = 400, 200
 
     WIDTHS: ClassVar[dict[str, tuple[int, int]]] = {
         "1m": (12, 8),
@@ -42,17 +40,11 @@ class TinyScale(Scale):
     }
     """Phases of the FSN and width of the transformer."""
     LAYERS = 2
-    TRAIN, VALID = 2_400, 96_000
+    TRAIN, VALID = 1_400, 96_000
     """Symbols of the training and validation parts."""
-
-    def seeds(self, need: Need) -> tuple[int, ...]:
-        return need.seeds[:2]
 
     def epochs(self, epochs: int) -> int:
         return 3 if epochs > 14 else min(epochs, 2)
-
-    def length(self, length: int) -> int:
-        return length // 4
 
     def overrides(self, need: Need) -> dict[str, Any]:
         k, width = self.WIDTHS[need.size]
@@ -63,9 +55,9 @@ class TinyScale(Scale):
     def recipe(self, need: Need, seed: int) -> Recipe:
         return Recipe(
             lr=4e-3,
-            length=self.length(need.length),
-            train_stride=32,
-            eval_stride=1500,
+            length=need.length,
+            train_stride=64,
+            eval_stride=6000,
             batch_size=8,
             epochs=self.epochs(need.epochs),
             seed=seed,

@@ -30,7 +30,6 @@ from tests.paper.made_up import CORPORA, OWN
 
 class Small(Scale):
     standard, enriched = 48, 16
-    cluster_resamples, position_resamples = 200, 50
 
 
 SMALL = Small()

@@ -193,7 +193,7 @@ def add_measurements(
         return []
     run, results = bench.found[0], target.parent
     role = scale.role_of(run.config["corpus"])
-    if role is None or run.recipe.length != scale.length(256):
+    if role is None or run.recipe.length != 256:
         return []
     written = [FILE]
     with writing(target, ELSEWHERE):

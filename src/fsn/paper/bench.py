@@ -258,7 +258,7 @@ class Bench:
 
     def serves(self, run: Run, needs: Iterable[Need]) -> bool:
         """Whether a run is one of some needs, however far it got."""
-        return any(self._is(run, need, seed) for need in needs for seed in self.scale.seeds(need))
+        return any(self._is(run, need, seed) for need in needs for seed in need.seeds)
 
     def find(self, need: Need, seed: int) -> Run | None:
         """The best run for one seed, whether or not it has got far enough."""
@@ -313,7 +313,7 @@ class Bench:
         """Which of the runs are there; a run that several needs ask for counts once, at its most epochs."""
         wanted: dict[Need, int] = {}
         for need in needs:
-            for seed in self.scale.seeds(need):
+            for seed in need.seeds:
                 key = replace(need, seeds=(seed,), epochs=0, reads="curve")
                 wanted[key] = max(wanted.get(key, 0), need.epochs)
         standing = Standing(self)
@@ -346,14 +346,14 @@ class Bench:
 
     def by_seed(self, need: Need) -> dict[int, Run]:
         """The runs that are there, by seed."""
-        found = {seed: self.reached(need, seed) for seed in self.scale.seeds(need)}
+        found = {seed: self.reached(need, seed) for seed in need.seeds}
         if 0 < self.early < need.epochs and not any(found.values()):
             found = {seed: self.reached(need.after(self.early), seed) for seed in found}
         return {seed: run for seed, run in found.items() if run is not None}
 
     def runs(self, need: Need, whole: bool = False) -> list[Run]:
         """The runs that are there, at least one, or ``whole``: of every seed; :class:`NotRun` says what is missing."""
-        found, asked = list(self.by_seed(need).values()), len(self.scale.seeds(need))
+        found, asked = list(self.by_seed(need).values()), len(need.seeds)
         if not found:
             raise NotRun(f"missing: {self.standing([need]).absent()}")
         check_comparable(found)
@@ -367,7 +367,7 @@ class Bench:
 
     def begun(self, need: Need) -> list[Run]:
         """The runs that are there or on their way, as far as they are."""
-        found = [self.find(need, seed) for seed in self.scale.seeds(need)]
+        found = [self.find(need, seed) for seed in need.seeds]
         return [run for run in found if run is not None and epochs_of(run)]
 
     def same_setting(self, *groups: Sequence[Run]) -> None:
@@ -392,16 +392,16 @@ class Bench:
     @once()
     def text(self, role: str) -> Text:
         """What tables read of a role's text: as it was kept beside the runs, else from the text itself."""
-        scale, length = self.scale, self.scale.length(256)
+        scale = self.scale
         kept = stored_text(self.roots, self.corpus_name(role))
         texts = [text for run in self.found if scale.role_of(text := run.config["corpus"]) == role]
         if kept is not None and all(text["sha256"] == kept.sha256 for text in texts):
             found, extra = kept.battery, int(kept.battery.enriched.sum())
-            asked = (length, scale.depth_stride, scale.standard, scale.enriched)
+            asked = (256, 128, scale.standard, scale.enriched)
             if asked == (found.length, found.stride, len(found.windows) - extra, extra):
                 return kept
         corpus = self.corpus(role)
-        labels = copy_depth.label_corpus(corpus, "valid", length, scale.depth_stride, cache=self.cache)
+        labels = copy_depth.label_corpus(corpus, cache=self.cache)
         start = first_windows(corpus.train, 256, START_WINDOWS).to(torch.uint8)
         battery = copy_depth.battery(labels, scale.standard, scale.enriched)
         return Text(corpus.sha256, corpus.vocab_size, battery, labels.share(24), start)
@@ -452,9 +452,7 @@ class Bench:
     def against(self, role: str, runs: Mapping[str, Run], base: NDArray[Any]) -> Table:
         """Margins by bin, one row per run and bin, against the losses ``base`` of every target."""
         losses = {name: self.losses(run, role) for name, run in runs.items()}
-        return copy_depth.margin_table(
-            losses, base, self.battery(role), resamples=self.scale.cluster_resamples
-        )
+        return copy_depth.margin_table(losses, base, self.battery(role))
 
 
 MEASUREMENTS: dict[str, tuple[Callable[[Bench, Run], Any], type[Any], tuple[Need, ...]]] = {}
@@ -502,7 +500,7 @@ class Standing:
             shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
             groups.setdefault((shown, have), []).extend(need.seeds)
         return "; ".join(
-            need.seed(*seeds).words(self.bench.corpus_name(need.role), scale.length(need.length)) + have
+            need.seed(*seeds).words(self.bench.corpus_name(need.role)) + have
             for (need, have), seeds in groups.items()
         )
 

@@ -66,10 +66,10 @@ class Need:
         changed = ", ".join(f"{name}={value}" for name, value in self.overrides)
         return self.preset + (f" ({changed})" if changed else "")
 
-    def words(self, corpus: str, length: int) -> str:
+    def words(self, corpus: str) -> str:
         """The runs in words, for lists of what is missing."""
         which = f"seed{'s' if len(self.seeds) != 1 else ''} {', '.join(map(str, self.seeds))}"
-        long = f", windows of {length}" if self.length != 256 else ""
+        long = f", windows of {self.length}" if self.length != 256 else ""
         return (
             f"{self.model} on {corpus}, {which}, {self.epochs} epoch{'s' if self.epochs != 1 else ''}{long}"
         )
@@ -161,18 +161,10 @@ class Scale:
     """Which corpora serve as text and as code; the first is the paper's own."""
     standard, enriched = 1024, 192
     """Windows of the two copy-depth slices."""
-    depth_stride = 128
-    cluster_resamples, position_resamples = 4000, 2000
-
-    def seeds(self, need: Need) -> tuple[int, ...]:
-        return need.seeds
 
     def epochs(self, epochs: int) -> int:
         """How many epochs stand for this many of the paper's."""
         return epochs
-
-    def length(self, length: int) -> int:
-        return length
 
     def overrides(self, need: Need) -> dict[str, Any]:
         """What of the preset is replaced."""
@@ -183,7 +175,7 @@ class Scale:
         return _preset(need.preset, vocab_size, **self.overrides(need))
 
     def recipe(self, need: Need, seed: int) -> Recipe:
-        return Recipe(length=self.length(need.length), epochs=self.epochs(need.epochs), seed=seed)
+        return Recipe(length=need.length, epochs=self.epochs(need.epochs), seed=seed)
 
     def role_of(self, corpus: Mapping[str, Any]) -> str | None:
         """The role of a run's corpus, from the corpus section of its config."""

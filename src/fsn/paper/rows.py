@@ -240,7 +240,7 @@ class Result:
         paper = Cited(float(paper)) if isinstance(paper, int | float) else paper
         groups = [list(bench.by_seed(need).values()) for need in needs]
         runs = [run for group in groups for run in group]
-        asked = [len(bench.scale.seeds(need)) for need in needs]
+        asked = [len(need.seeds) for need in needs]
         seeds = " × ".join(f"{len(group)}/{count}" for group, count in zip(groups, asked, strict=True))
         if len(groups) > 2:
             seeds = f"{len(runs)}/{sum(asked)} runs"

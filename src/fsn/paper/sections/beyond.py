@@ -109,7 +109,7 @@ def so_far(b: Bench, out: Result) -> None:
     for need, runs in every.items():
         own = not b.stands_in(need.role)
         by_epoch = {b.epoch(e): paper for e, paper in papers[need].items()}
-        long = f", windows of {b.scale.length(need.length)}" if need.length != 256 else ""
+        long = f", windows of {need.length}" if need.length != 256 else ""
         heading = f"{b.corpus_name(need.role)}{long}"
         begun = [run for run in runs if epochs_of(run)]
         for run in (run for run in runs if not epochs_of(run)):
@@ -143,8 +143,8 @@ def so_far(b: Bench, out: Result) -> None:
 def recipes(b: Bench, out: Result) -> None:
     """Every run on the text, whatever its recipe; the remark is its loss minus that of the transformer with the same
     seed in the paper's recipe. Single runs less than 0.015 bits apart are not told apart."""
-    length, reference = b.scale.length(256), b.find(Need("transformer"), 0)
-    runs = [r for r in b.found if b.scale.role_of(r.config["corpus"]) == "text" and r.recipe.length == length]
+    reference = b.find(Need("transformer"), 0)
+    runs = [r for r in b.found if b.scale.role_of(r.config["corpus"]) == "text" and r.recipe.length == 256]
     for epoch, name in ((b.epoch(2), "recipes-early"), (b.epoch(30), "recipes")):
         heading, there = f"epoch {epoch}", [run for run in runs if epochs_of(run) >= epoch]
         if reference is None or epochs_of(reference) < epoch or len(there) < 2:
@@ -381,7 +381,7 @@ LOOKING: dict[str, Need] = {
 @measurement("looks", Looks, *LOOKING.values())
 def looks_of(b: Bench, run: Run) -> Looks:
     """What a run's best weights do with passages of the validation split."""
-    windows, period = looks.repeated(b.corpus("text").valid, b.scale.length(256))
+    windows, period = looks.repeated(b.corpus("text").valid, 256)
     return looks.look(b.model(run), windows, period, run.name)
 
 

@@ -119,7 +119,7 @@ def seed_margins(b: Bench, family: str, name: str) -> SeedSummary:
 def curve(b: Bench, family: str) -> Table:
     """Seed-mean margin of a family at every exact depth of the text."""
     seeds = [b.losses(run, "text") for run in b.runs(FAMILIES["text"][family])]
-    return copy_depth.depth_curve(seeds, reference(b, "text"), b.battery("text"), b.scale.position_resamples)
+    return copy_depth.depth_curve(seeds, reference(b, "text"), b.battery("text"))
 
 
 # -- Tables 4 and 5 ----------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def depth_table(b: Bench, out: Result, role: str) -> None:
     out.row(title, share, [], lambda: 100 * b.text(role).deep_share, ".2f", level=role)
     for family, need in FAMILIES[role].items():
         out.heading = f"{family}, seed by seed"
-        for seed, name in itertools.product(b.scale.seeds(need), BIN_NAMES):
+        for seed, name in itertools.product(need.seeds, BIN_NAMES):
             label = f"{family}, s{seed}"
             ends = (cite(section, "margins", label, plain(name), "ci95", end).value for end in "01")
             paper, pair = cite_margin(role, label, name), [need.seed(seed), base]
@@ -255,7 +255,7 @@ SPIKES = (17, 19, 22)
 def distances(b: Bench) -> Table:
     seeds = [b.losses(run, "text") for run in b.runs(FSN_CONVERGED.best)]
     base, battery = reference(b, "text"), b.battery("text")
-    return copy_depth.depth_distance_table(seeds, base, battery, b.scale.cluster_resamples)
+    return copy_depth.depth_distance_table(seeds, base, battery)
 
 
 @item(
@@ -270,9 +270,8 @@ def distance(b: Bench, out: Result) -> None:
 
     def margin(near: bool, *_: list[Run]) -> float:
         """Of targets of depth ≥ 4 whose match lies within, or beyond, a quarter of the window."""
-        edge = b.scale.length(256) // 4
         rows = [r for r in distances(b).rows if r["bin"] in DEEP_BINS and r["tokens"]]
-        picked = [r for r in rows if (int(r["distance"].split("–")[0]) < edge) == near]
+        picked = [r for r in rows if (int(r["distance"].split("–")[0]) < 64) == near]
         tokens = sum(r["tokens"] for r in picked)
         return sum(r["margin"] * r["tokens"] for r in picked) / tokens if tokens else math.nan
 
@@ -292,8 +291,7 @@ SLICES = {"paper": "pooled as in the paper", "standard": "standard slice", "enri
 def early_table(b: Bench, slices: str) -> Table:
     """Margins of the lean checkpoint in the earlier binning (0 and 1–3 in place of 0–1 and 2–3)."""
     losses, battery = {"lean": b.losses(b.run(LEAN.best), "text")}, b.battery("text")
-    resamples = b.scale.cluster_resamples
-    return copy_depth.margin_table(losses, reference(b, "text"), battery, EARLY_BINS, slices, resamples)
+    return copy_depth.margin_table(losses, reference(b, "text"), battery, EARLY_BINS, slices)
 
 
 @item("early-transfer", "Early checkpoint transfer", "Section 4.3 and Appendix C", LEAN, REFERENCE)

@@ -44,7 +44,7 @@ def furthest(b: Bench) -> Run | None:
 
 def text(b: Bench) -> torch.Tensor:
     """The validation text on which gates and states are read, (n, T−1)."""
-    return states.first_windows(b.corpus("text").valid, b.scale.length(256))[:, :-1]
+    return states.first_windows(b.corpus("text").valid, 256)[:, :-1]
 
 
 @measurement("gates", Table, FSN_CONVERGED)

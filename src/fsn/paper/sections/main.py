@@ -199,11 +199,11 @@ def sequence_512(b: Bench, out: Result) -> None:
     """Final and epoch-mean margins of the seed-0 pair at both window lengths, and the gain from more context."""
     for name, need in zip(CONTEXT, LONG, strict=True):
         paper = cite("main_table", "code@30/seq512", need.family)
-        out.row(f"{name}, length {b.scale.length(512)}", paper, [need], level="code")
+        out.row(f"{name}, length 512", paper, [need], level="code")
 
     def row(key: str, words: str, value: Callable[..., float], pair: Pair, length: int) -> None:
         paper = cite("main_table", "code margins fsn minus transformer", f"seq{length} {key}")
-        out.row(f"{words}, length {b.scale.length(length)}", paper, pair, lambda *_: value(b, *pair), "+.4f")
+        out.row(f"{words}, length {length}", paper, pair, lambda *_: value(b, *pair), "+.4f")
 
     for pair, length in ((SHORT, 256), (LONG, 512)):
         row("final", "final margin", margin, pair, length)

@@ -228,14 +228,14 @@ def code_wall_clock(b: Bench, out: Result) -> None:
     """Time to the transformer's thirty-epoch loss on code, seed by seed, at both window lengths."""
 
     def row(pair: Pair, *path: str) -> None:
-        length, seed = b.scale.length(pair[0].length), pair[0].seeds[0]
-        title = f"length {length}, seed {seed}: FSN time over transformer time"
+        need = pair[0]
+        title = f"length {need.length}, seed {need.seeds[0]}: FSN time over transformer time"
         out.row(title, cite("wall_clock", *path), pair, lambda *_: ratio(b, pair), ".2f", timed=True)
 
     row(CODE_PAIRS[0], "code/seq256", "0")
     row(CODE_PAIRS[1], "code/seq256", "1")
     row(LONG, "code/seq512")
-    title = f"length {b.scale.length(512)}: per-epoch slowdown"
+    title = "length 512: per-epoch slowdown"
     paper = cite("wall_clock", "code/seq512 per_epoch_slowdown")
     out.row(title, paper, LONG, lambda *_: target(b, LONG).slowdown, ".2f", timed=True)
     out.notes += pace_notes(b.used(code_wall_clock.needs))
