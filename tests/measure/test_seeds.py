@@ -84,6 +84,16 @@ def test_under_a_schedule_the_epochs_are_part_of_the_model(tmp_path: Path) -> No
     assert set(rows([other], one)) == {"fsn-1m"}
 
 
+def test_windows_shorter_than_the_papers_are_no_recipe_of_their_own(tmp_path: Path) -> None:
+    short = {"length": 32, "train_stride": 8, "eval_stride": 16}
+    (reference,) = seeds(tmp_path, TRANSFORMER, {0: [1.8]}, recipe=short)
+    (ours,) = seeds(tmp_path, FSN, {0: [1.7]}, recipe=short)
+    assert set(rows([ours], reference)) == {"fsn-1m", "transformer-1m"}
+    (other,) = seeds(tmp_path, FSN, {1: [1.7]}, recipe=short | {"eval_stride": 32})
+    with pytest.raises(UserError, match=r"were validated on different windows \(--eval-stride 16 and 32\)"):
+        rows([other], reference)
+
+
 def test_an_epoch_that_a_run_has_not_is_left_out(tmp_path: Path) -> None:
     reference, *_ = theirs = seeds(tmp_path, TRANSFORMER, {0: [1.8, 1.7, 1.6], 1: [1.8, 1.7]})
     ours = seeds(tmp_path, FSN, {0: [1.7, 1.6, 1.5], 1: [1.7, None, None]})

@@ -391,3 +391,13 @@ def test_the_sweeps_that_come_with_the_project_mean_models_that_exist(file: Path
     for job in jobs:
         assert job.corpus in dict(data.available())
         assert fsn.build(job.preset, vocab_size=205, layers=1, **job.model).config
+
+
+def test_a_run_to_begin_with_needs_no_preset(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("runs: [{begin_with: runs/few, lr: 0.01}]")
+    (job,) = read_sweep(tmp_path / "sweep.yaml", tmp_path)
+    assert job.preset is None and job.name == "few"
+    assert job.arguments()[0] == "--corpus" and job.arguments()[-2:] == ["--begin-with", "runs/few"]
+    (tmp_path / "sweep.yaml").write_text("runs: [{name: a}]")
+    with pytest.raises(UserError, match="a run has no preset"):
+        read_sweep(tmp_path / "sweep.yaml", tmp_path)

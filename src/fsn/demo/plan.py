@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def parameters(self) -> dict[str, int]:
-        sizes = {job.name: preset(job.preset, self.corpus.vocab_size, **job.model) for job in self.jobs}
+        sizes = {job.name: preset(str(job.preset), self.corpus.vocab_size, **job.model) for job in self.jobs}
         return {name: count_parameters(config) for name, config in sizes.items()}
 
 

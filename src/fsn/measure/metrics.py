@@ -66,7 +66,7 @@ def diverged_at(run: Run) -> int | None:
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
-    """Stop a comparison of runs on different corpora, vocabularies or window lengths with one sentence."""
+    """Stop a comparison of runs on different corpora, vocabularies or windows with one sentence."""
     if not runs:
         raise UserError("There is no run to measure; give at least one run folder.")
     first = runs[0]
@@ -75,12 +75,16 @@ def check_comparable(runs: Sequence[Run]) -> None:
         symbols = [r.model_config.vocab_size for r in (first, run)]
         lengths = [r.recipe.length for r in (first, run)]
         if symbols[0] != symbols[1] or any(one.get(x) != other.get(x) for x in ("symbols", "tokenizer")):
-            why = f"have different vocabularies ({symbols[0]} and {symbols[1]} symbols)"
+            sizes = "" if symbols[0] == symbols[1] else f" ({symbols[0]} and {symbols[1]} symbols)"
+            why = f"have different vocabularies{sizes}"
         elif one["sha256"] != other["sha256"]:
             names = f"{one['name']} and {other['name']}, or two versions of one"
             why = f"were trained on different corpora ({names})"
         elif lengths[0] != lengths[1]:
             why = f"use windows of {lengths[0]} and {lengths[1]} tokens"
+        elif first.recipe.eval_stride != run.recipe.eval_stride:
+            strides = f"{first.recipe.eval_stride} and {run.recipe.eval_stride}"
+            why = f"were validated on different windows (--eval-stride {strides})"
         else:
             continue
         raise UserError(

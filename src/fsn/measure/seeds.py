@@ -130,7 +130,8 @@ def compare(runs: Sequence[Run], reference: Run, epoch: int | None = None) -> Fi
     """Every model among ``runs`` beside that of ``reference``, at one epoch or each run at its best. Of two runs of one
     model and seed the reference counts, else the one that went further, of equals that validated in float32."""
     check_comparable([reference, *runs])
-    usual = Recipe(precision=statistics.mode(run.recipe.precision for run in [reference, *runs]))
+    precision = statistics.mode(run.recipe.precision for run in [reference, *runs])
+    usual = Recipe(precision=precision, length=reference.recipe.length)
     models: dict[tuple[str, ...], dict[int, Run]] = {}
     for run in [*sorted(runs, key=lambda run: (run.step, not rounded(run))), reference]:
         models.setdefault(parts_of(run, usual), {})[run.recipe.seed] = run

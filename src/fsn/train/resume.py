@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -79,7 +80,10 @@ class Start:
             begun = load_run(out)
             noted = begun.config.get("begin_with")
             if noted is not None and noted["run"] == name:
-                model = (begun.config.get("preset"), begun.config["model"])
+                source = begun.config
+                with contextlib.suppress(UserError):  # it may be gone
+                    source = read_config(folder)
+                model = (source.get("preset"), source["model"])
                 return Start(folder, about, *model, begun.encoding, {"begin_with": noted})
         run = load_run(folder)
         weights, sha256 = run.best_weights()
@@ -107,14 +111,17 @@ class Start:
 
     def check(self, config: Config) -> None:
         """Stop if the weights are those of another model. What :data:`FREE` names, and dropout, may differ."""
-        different = differing_entries(self.model, config_to_dict(config), FREE) if self.source else {}
+        asked = config_to_dict(config)
+        different = differing_entries(self.model, asked, FREE) if self.source else {}
+        if "kind" in different:
+            different = {"kind": different["kind"]}
         listed = [
             f"{n} ({a} there, {b} asked)" for n, (a, b) in different.items() if not n.startswith("dropout")
         ]
         check(
             not listed,
             f"the weights of {self.source} are those of another model: {', '.join(listed)}; "
-            "leave out the preset to take theirs, or give the --model fields they were trained with",
+            "give neither preset nor --model to take theirs",
         )
 
     def open(

@@ -49,7 +49,8 @@ class Job:
     """One run of a sweep."""
 
     name: str
-    preset: str
+    preset: str | None
+    """None: that of the run to begin with."""
     corpus: str
     out: Path
     recipe: Recipe = field(default_factory=Recipe)
@@ -61,7 +62,7 @@ class Job:
 
     def arguments(self) -> list[str]:
         """The arguments of ``fsn train`` that start or resume this run."""
-        words = [self.preset, "--corpus", self.corpus, "--out", str(self.out)]
+        words = [*([self.preset] if self.preset else []), "--corpus", self.corpus, "--out", str(self.out)]
         usual = {**vars(Recipe(length=self.recipe.length)), "length": Recipe.length}
         words += [*_options(self.recipe, usual), *_options(self.reading, vars(data.ReadOptions()))]
         if self.begin_with is not None:
@@ -149,7 +150,8 @@ def read_sweep(file: str | os.PathLike[str], out: str | os.PathLike[str] | None 
     check(bool(jobs), f"{path}: this sweep has no runs")
     for job in {f"{job.preset} {sorted(job.model.items())}": job for job in jobs}.values():
         try:  # any number of symbols finds a wrong field before the first run starts
-            preset_with(job.preset, PAPER_VOCABULARY, job.model)
+            if job.preset is not None:
+                preset_with(job.preset, PAPER_VOCABULARY, job.model)
         except UserError as error:
             raise UserError(f"{path}: run {job.name}: {error}") from None
     return jobs
@@ -178,9 +180,9 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
     model |= {k.removeprefix("model."): v for k, v in entry.items() if k.startswith("model.")}
     model = {k: with_numbers(v) for k, v in model.items()}
     rest = {k: with_numbers(v) for k, v in entry.items() if k not in _OWN and not k.startswith("model.")}
-    check("preset" in entry, f"{path}: a run has no preset; `fsn models` lists them")
-    preset = str(entry["preset"])
-    name = str(entry.get("name") or preset)
+    preset, begin_with = (None if entry.get(k) is None else str(entry[k]) for k in ("preset", "begin_with"))
+    check(bool(preset or begin_with), f"{path}: a run has no preset; `fsn models` lists them")
+    name = str(entry.get("name") or preset or Path(str(begin_with)).name)
     check(is_plain_name(name), f"{path}: {name!r} is not a good name for a run; use one without slashes")
     try:
         recipe = Recipe.from_dict(rest)
@@ -188,7 +190,6 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
     except UserError as error:
         raise UserError(f"{path}: run {name}: {error}") from None
     corpus = str(entry.get("corpus", "enwik8"))
-    begin_with = None if entry.get("begin_with") is None else str(entry["begin_with"])
     return Job(name, preset, corpus, parent / name, recipe, model, begin_with, reading=reading)
 
 
