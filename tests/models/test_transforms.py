@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 import fsn
 from fsn.errors import UserError
 from fsn.measure.lesions import without_field
-from fsn.models import FSN, LanguageModel
+from fsn.models import FSN, LanguageModel, build_from_config
 from fsn.nn import Gates
 from tests.ops.fused.interpreter import Interpreter
 from tests.small import randomise, small
@@ -427,6 +427,20 @@ def test_a_cast_and_back_leaves_buffers_as_they_were(
         assert torch.equal(run(module), there)
         for name, buffer in module.named_buffers():
             assert torch.equal(buffer, names[name][1])
+
+
+def test_weights_assigned_to_a_module_without_memory() -> None:
+    def net(family: str) -> nn.Module:
+        if family == "layer":
+            return nn.Sequential(nn.Linear(16, 16), fsn.FrustratedAttention(16, heads=2))
+        return build_from_config(small(family).config)
+
+    for family in ("layer", "fsn", "kuramoto", "transformer"):
+        model, x = net(family), torch.randn(1, 5, 16) if family == "layer" else torch.arange(5)[None]
+        with torch.device("meta"):
+            empty = net(family)
+        assert not empty.load_state_dict(model.state_dict(), assign=True).missing_keys
+        assert torch.equal(empty(x), model(x))
 
 
 def test_dropout_that_compiles_with_dynamic_shapes() -> None:

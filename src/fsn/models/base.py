@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .. import ops
 from ..errors import UserError
 from ..nn import NO_PROBE, Cache, Context, Probe
+from ..nn.rotary import leave_meta
 from ..ops.precision import transformed
 from .config import Config
 from .generate import Tokenizer, draw, first_token
@@ -31,6 +32,10 @@ class LanguageModel(nn.Module):
     """How text becomes tokens; None where nobody has said: set it, e.g. to the alphabet of a corpus."""
     window: int = 256
     """Symbols in a training window, the first of them never predicted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_post_hook(leave_meta)
 
     def compute_logits(self, tokens: Tensor, context: Context) -> Tensor:
         """tokens (B, T) -> logits (B, T, V)"""

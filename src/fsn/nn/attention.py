@@ -17,7 +17,7 @@ from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
 from .decode import SMALLEST
 from .past import Cache, Past
-from .rotary import Rotary
+from .rotary import Rotary, leave_meta
 from .selfcheck import trusted
 
 
@@ -81,6 +81,7 @@ class FrustratedAttention(Rotary):
         self.alpha = nn.Parameter(torch.full((heads,), float(alpha_start))) if bounded else None
         self.from_phases = nn.Linear(d_model, d_model, bias=False)
         self.make_rates(self.k)
+        self.register_load_state_dict_post_hook(leave_meta)
 
     def extra_repr(self) -> str:
         return f"{self.d_model}, heads={self.heads}, harmonics={self.law.harmonics}, dropout={self.dropout}"

@@ -38,3 +38,15 @@ class Rotary(Restored):
             with torch.device("cpu"):
                 exact = ops.rotary_rates(len(self.rates))
             self.rates = exact.to(self.rates.device)
+
+
+def leave_meta(module: nn.Module, _: object) -> None:
+    """After ``load_state_dict(assign=True)`` into a module made on the device "meta": buffers that no file holds are
+    still there."""
+    device = next((x.device for x in module.parameters() if not x.is_meta), None)
+    for part in module.modules() if device is not None else ():
+        if isinstance(part, Restored):
+            for name, buffer in part.named_buffers(recurse=False):
+                if buffer.is_meta and name in part._non_persistent_buffers_set:
+                    setattr(part, name, torch.empty_like(buffer, device=device))
+            part.restore_buffers()
