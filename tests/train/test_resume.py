@@ -538,7 +538,9 @@ def test_the_model_is_that_of_the_weights_where_none_is_named(tmp_path: Path, so
     assert job.state() == "finished", "a sweep takes the model of the weights too"
     assert dataclasses.replace(job, model={"dropout": 0.3}).state() == "other settings"
     assert dataclasses.replace(job, preset=None).state() == "finished" and None not in job.arguments()
-    with pytest.raises(UserError, match=r"model.dropout \(0.3 there, 0.1 asked\)"):  # resumed without its --model
+    with pytest.raises(
+        UserError, match=r"model.dropout \(0.3 there, 0.1 asked\)"
+    ):  # resumed without its --model
         train(None, corpus(), tmp_path / "2", recipe(max_steps=1), **go)
     with pytest.raises(
         UserError, match=r"of another model: kind \(fsn there, transformer asked\); give neither preset"

@@ -266,7 +266,7 @@ class Bench:
 
     def reached(self, need: Need, seed: int) -> Run | None:
         """A run that has the epochs asked for, or that diverged on the way there, as it stood then."""
-        wanted, speed = self.scale.epochs(need.epochs), need.reads == "speed"
+        wanted, speed = self.epoch(need.epochs), need.reads == "speed"
         runs = self.matching(need, seed)
         if speed:  # that which shared its device least
             runs.sort(key=lambda run: np.nan_to_num(median_epoch(run), nan=np.inf))
@@ -493,11 +493,10 @@ class Standing:
 
     def absent(self) -> str:
         """What is not there yet, in words: seeds of one model together."""
-        scale = self.bench.scale
         groups: dict[tuple[Need, str], list[int]] = {}
         for need, run in self.rest:
             have = "" if run is None else f" (has {epochs_of(run)})"
-            shown = replace(need, seeds=()).after(scale.epochs(need.epochs))
+            shown = replace(need, seeds=()).after(self.bench.epoch(need.epochs))
             groups.setdefault((shown, have), []).extend(need.seeds)
         return "; ".join(
             need.seed(*seeds).words(self.bench.corpus_name(need.role)) + have
