@@ -8,8 +8,8 @@ from typing import Any
 STYLES = {"training": "-", "evaluation": "--", "floor of training": ":"}
 
 
-def draw(results: dict[str, Any], path: Path) -> list[Path]:
-    """Write ``path`` with the suffixes .svg and .png: training solid, evaluation dashed, the floor dotted.
+def draw(results: dict[str, Any], path: Path) -> Path:
+    """Write ``path`` with the suffix .svg: training solid, evaluation dashed, the floor dotted.
 
     Models stand a little beside each other at every length, so that none hides another that takes the same time.
     """

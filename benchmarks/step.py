@@ -313,7 +313,7 @@ def figure(results: dict[str, Any], beside: Path) -> None:
         print("no figure: nothing was timed")
         return
     try:
-        print(f"figure: {', '.join(str(path) for path in draw(results, beside))}")
+        print(f"figure: {draw(results, beside)}")
     except (ImportError, UserError) as error:
         print(f"no figure ({error}); draw it elsewhere with --redraw {beside}")
 

@@ -200,14 +200,14 @@ def markdown(found: list[Row], cells: list[dict[str, Any]], left_out: list[str])
     return "\n".join(lines)
 
 
-def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path]:
+def draw(found: list[Row], cells: list[dict[str, Any]], path: Path) -> Path:
     """One task: accuracy against steps. Several: a panel for each, models one below the other."""
     kept = [row for row in found if row.split != "no distractor"]
     one_task = len({row.column for row in kept if row.split != "distractor"}) == 1
     return draw_curves(found, cells, path) if one_task else draw_panels(kept, path)
 
 
-def draw_curves(found: list[Row], cells: list[dict[str, Any]], path: Path) -> list[Path]:
+def draw_curves(found: list[Row], cells: list[dict[str, Any]], path: Path) -> Path:
     """Accuracy against steps, a line for each seed, a panel for each number of layers."""
     from fsn.measure.style import MARKERS, colours, drawing, legend, save_figure
 
@@ -236,7 +236,7 @@ def in_words(layers: int) -> str:
     return {1: "one layer", 2: "two layers"}.get(layers, f"{layers} layers")
 
 
-def draw_panels(found: list[Row], path: Path) -> list[Path]:
+def draw_panels(found: list[Row], path: Path) -> Path:
     """A panel for each column of the table: a model's seeds as marks, their mean as a bar."""
     from fsn.measure.style import colours, drawing, save_figure
 
@@ -286,4 +286,4 @@ def write(folder: Path, left_out: list[str]) -> list[Path]:
     found = rows(cells)
     write_text_atomic(folder / "table.md", markdown(found, cells, left_out))
     write_text_atomic(folder / "table.csv", csv_text(found))
-    return [folder / "table.md", folder / "table.csv", *draw(found, cells, folder / "figure")]
+    return [folder / "table.md", folder / "table.csv", draw(found, cells, folder / "figure")]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Literal
 
 # Controls (C0, DEL, C1), line and paragraph separators, invisible direction marks, half characters.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-Place = Literal["line", "lines", "rich", "plot", "markdown"]
+Place = Literal["line", "lines", "rich"]
 
 
 def printable(text: object, into: Place = "line", limit: int | None = None) -> str:
     r"""``text`` such that showing it can do nothing but show it: terminal escapes appear as ``\x1b``.
 
     ``into`` says where it goes: a ``line`` of a message or log; ``lines`` that keep their line ends and tabs
-    (generated text); ``rich`` markup, where ``[red]`` stays as it is; a matplotlib ``plot``, where ``$`` is a dollar;
-    ``markdown``, where ``<`` and ``|`` are characters and not HTML or a column. ``limit`` cuts a long text and says
-    so with an ellipsis. Bytes that are not UTF-8, as a name of a file may hold them, appear as ``\xff``.
+    (generated text); ``rich`` markup, where ``[red]`` stays as it is. ``limit`` cuts a long text and says so with an
+    ellipsis. Bytes that are not UTF-8, as a name of a file may hold them, appear as ``\xff``.
     """
     shown = str(text)
     if limit is not None and len(shown) > limit:
@@ -28,10 +26,6 @@ def printable(text: object, into: Place = "line", limit: int | None = None) -> s
         from rich.markup import escape
 
         return escape(shown)
-    if into == "plot":
-        return shown.replace("$", r"\$")
-    if into == "markdown":
-        return html.escape(shown, quote=False).replace("|", "&#124;").replace("`", "&#96;")
     return shown
 
 

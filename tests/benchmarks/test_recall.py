@@ -236,7 +236,7 @@ def test_a_grid_is_written_once_and_gone_on_with(
     assert found["cell"]["seed"] == 0 and found["parameters"] > 0
     table = (tmp_path / "out" / "table.md").read_text()
     assert "| fsn | 1 |" in table and "multiquery_ar.py" in table
-    assert (tmp_path / "out" / "figure.png").stat().st_size > 0
+    assert (tmp_path / "out" / "figure.svg").stat().st_size > 0
 
     def no_more(*_: object) -> None:
         raise AssertionError("a finished cell is trained again")
@@ -288,8 +288,7 @@ def test_several_tasks_are_drawn_as_panels(tmp_path: Path) -> None:
         row("mqar-random-small", "distractor", 1, 0.5).title(with_width=True)
         == "mqar-random, distractor, d 64"
     )
-    written = report.draw(found, [], tmp_path / "figure")
-    assert all(path.stat().st_size > 0 for path in written)
+    assert report.draw(found, [], tmp_path / "figure").stat().st_size > 0
 
 
 def test_what_there_was_no_time_for_is_named(tiny: list[str], tmp_path: Path) -> None:

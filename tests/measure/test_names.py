@@ -16,7 +16,7 @@ def test_a_figure_shows_a_name_as_it_is() -> None:
         axes[0, 0].plot([0, 1], [0, 1], label=ODD)
         axes[0, 0].set_title(ODD)
         axes[0, 0].legend()
-    once, again = (figure_bytes(figure, "svg") for _ in range(2))
+    once, again = (figure_bytes(figure) for _ in range(2))
     assert once == again and b"<svg" in once
     assert axes[0, 0].get_title().startswith(r"\$\frac\$") and "\x1b" not in axes[0, 0].get_title()
 

@@ -256,7 +256,7 @@ def test_files_of_an_item(tmp_path: Path) -> None:
     item = item_named("main")
     result = item.compute(bench_of(tmp_path / "runs"))
     written = {path.name for path in write_item(item, result, tmp_path / "out")}
-    assert {"main.csv", "main-curves.svg", "main-curves.png"} <= written
+    assert {"main.csv", "main-curves.svg"} <= written
     rows = list(csv.DictReader((tmp_path / "out" / "main.csv").open()))
     fsn = next(r for r in rows if r["quantity"] == "FSN")
     assert float(fsn["paper"]) == macro("sfnThirty").value and float(fsn["difference"]) == pytest.approx(

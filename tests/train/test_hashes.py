@@ -18,7 +18,7 @@ from fsn.errors import UserError
 from fsn.hub import export_run
 from fsn.train import hashes, load_run, train
 from fsn.train.commands import evaluate, generate
-from fsn.train.run import RunFolder, siblings
+from fsn.train.run import RunFolder
 from tests.train.tiny import MODELS, lines, recipe, text, unhashed
 
 MODEL = MODELS["fsn-1m"]
@@ -179,27 +179,6 @@ write = hashes.write_bytes_atomic
 
 
 # -- what must never cost a run ----------------------------------------------------------------------------
-
-
-def test_neighbours_of_any_kind(tmp_path: Path) -> None:
-    run = go(tmp_path / "run", epochs=1)
-    names = ["pipe", "closed", "odd", "text", "link", "nothing"]
-    for name in names:
-        (tmp_path / name).mkdir()
-        if name != "nothing":
-            shutil.copy(run.folder / "config.yaml", tmp_path / name)
-    os.mkfifo(tmp_path / "pipe" / "metrics.jsonl")
-    (tmp_path / "odd" / "metrics.jsonl").write_text(
-        '[1]\n{"kind": "epoch", "epoch": "x", "valid_bits": "low"}\n'
-    )
-    (tmp_path / "text" / "config.yaml").write_text("[" * 5000)
-    (tmp_path / "link" / "metrics.jsonl").symlink_to("/dev/zero")
-    (tmp_path / "closed").chmod(0)
-    try:
-        assert go(tmp_path / "seed1", epochs=1, seed=1).finished
-        assert set(siblings(tmp_path / "seed1", load_run(tmp_path / "seed1").config)) == {"run"}
-    finally:
-        (tmp_path / "closed").chmod(0o755)
 
 
 def test_a_logger_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

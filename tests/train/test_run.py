@@ -24,8 +24,8 @@ from fsn.models.config import FSNConfig
 from fsn.train import NonFinite, Recipe, Run, evaluate, load_run, train
 from fsn.train import checkpoint as checkpoint_module
 from fsn.train.commands import train as command
-from fsn.train.run import RunFolder, check_out, identity, read_metrics, same_but_seed, trailing
-from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless, unhashed
+from fsn.train.run import RunFolder, check_out, identity, read_metrics, same_but_seed
+from tests.train.tiny import MODELS, corpus, lines, recipe, text, timeless
 
 
 def go(out: Path, preset: str = "fsn-1m", **changes: Any) -> Run:
@@ -339,36 +339,6 @@ def test_a_gradient_that_is_not_finite_stops_the_run_too(
     monkeypatch.setattr(fsn.models.FSN, "loss", loss)
     with pytest.raises(NonFinite, match=r"the gradient of step 1 .* is gradient of "):
         go(tmp_path / "run")
-
-
-# -- siblings ----------------------------------------------------------------------------------------------
-
-
-def test_the_rule_for_the_plateau() -> None:
-    assert trailing({"a": 1.75, "b": 1.77, "c": 1.94}) == {}
-    assert trailing({"a": 1.75, "b": 1.77, "c": 1.96}) == {"c": pytest.approx(0.21)}
-    assert trailing({"alone": 9.0}) == {}
-
-
-def test_a_seed_far_behind_its_siblings_is_flagged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = go(tmp_path / "seed0", epochs=1)
-    assert not first.warnings
-    metrics = tmp_path / "seed0" / "metrics.jsonl"
-    better = [
-        {**line, "valid_bits": line["valid_bits"] - 0.5} if line["kind"] == "epoch" else line
-        for line in lines(tmp_path / "seed0")
-    ]
-    metrics.write_text("".join(json.dumps(line) + "\n" for line in better))
-    unhashed(tmp_path / "seed0")
-    go(tmp_path / "other-model", epochs=1, seed=5, overrides={**MODELS["fsn-1m"], "layers": 1})
-    assert not load_run(tmp_path / "other-model").warnings, "a different config is no sibling"
-    train("fsn-1m", corpus(), tmp_path / "seed1", recipe(epochs=1, seed=1), overrides=MODELS["fsn-1m"])
-    warning = load_run(tmp_path / "seed1").warnings[0]
-    assert (warning["kind"], warning["what"], warning["run"]) == ("warning", "plateau", "seed1")
-    assert warning["trails_by"] > 0.2
-    assert "trails its best sibling" in capsys.readouterr().err
 
 
 def test_siblings_share_all_but_the_seed() -> None:

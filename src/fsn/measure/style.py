@@ -156,8 +156,8 @@ def legend(axes: Axes, **options: Any) -> None:
         axes.legend(handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, **options)
 
 
-def figure_bytes(figure: Figure, form: str, title: str = "") -> bytes:
-    """A figure as ``svg``, with its ``title`` inside, or as ``png``; equal figures give equal bytes."""
+def figure_bytes(figure: Figure, title: str = "") -> bytes:
+    """A figure as SVG with its ``title`` inside; equal figures give equal bytes."""
     import matplotlib
     from matplotlib.text import Text
 
@@ -166,17 +166,13 @@ def figure_bytes(figure: Figure, form: str, title: str = "") -> bytes:
         text.set_text(re.sub(r"(?<!\\)\$", r"\\$", printable(text.get_text(), "lines")))
     buffer = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
-        named = {"Title": title} if title else {}
-        metadata = {"svg": {"Date": None, **named}, "png": {"Software": None}}[form]
-        figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
+        metadata = {"Date": None} | ({"Title": title} if title else {})
+        figure.savefig(buffer, format="svg", dpi=200, metadata=metadata)
     return buffer.getvalue()
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -> list[Path]:
-    """Write ``path`` with the suffixes .svg and .png, each in one step."""
-    written = []
-    for form in ("svg", "png"):
-        target = Path(path).with_suffix(f".{form}")
-        write_bytes_atomic(target, figure_bytes(figure, form, title))
-        written.append(target)
-    return written
+def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -> Path:
+    """Write ``path`` with the suffix .svg, in one step."""
+    target = Path(path).with_suffix(".svg")
+    write_bytes_atomic(target, figure_bytes(figure, title))
+    return target

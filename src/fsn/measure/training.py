@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from ..train.run import Run, same_but_seed, trailing
+from ..train.run import Run, same_but_seed
 from .bootstrap import SeedSummary, seed_summary
 from .finding import Finding, Subject, instrument
 from .metrics import (
@@ -323,6 +323,9 @@ def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
 # -- failed runs: plateaus, divergence, losses worse than guessing --------------------------------------------
 
 
+PLATEAU_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
+
+
 def check_runs(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
     """All that is wrong with each run (``plateau``, ``divergence``, ``worse than guessing``), and where it shows.
 
@@ -334,7 +337,7 @@ def check_runs(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         family = [other for other in runs if same_but_seed(other.config, run.config)]
         first = {other.name: valid_bits(other)[0] for other in family if valid_bits(other)}
         first = {name: loss for name, loss in first.items() if math.isfinite(loss)}
-        if run.name in trailing(first):
+        if first.get(run.name, 0.0) - min(first.values(), default=0.0) > PLATEAU_BITS:
             best = f"where its best sibling has {min(first.values()):.4f}"
             found[run.name]["plateau"] = f"{first[run.name]:.4f} bits after the first epoch {best}"
         vocabulary, lost = run.model_config.vocab_size, diverged_at(run)

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 
 
 CONFIG = {
-    *(
-        "coupling",
-        "layers",
-        "hidden",
-        "modes",
-        "modes_start",
-        "winding",
-        "readout_start",
-        "tau_start",
-        "alpha_start",
-    ),
+    *("coupling", "layers", "hidden", "modes", "modes_start", "winding"),
+    *("readout_start", "tau_start", "alpha_start"),
     *("dropout", "dropout_hidden", "dropout_attention", "dropout_update"),
 }
 CONFIG_SOME: dict[str, Collection[Any]] = {
@@ -47,10 +38,6 @@ CONFIG_SOME: dict[str, Collection[Any]] = {
 """Fields of a config whose every value the kernels compute, and values of others. The law's are in ``ops/law.py``."""
 
 
-def _computes(config: FSNConfig) -> bool:
-    return config.coupling.fast and ops.covered(config, CONFIG, CONFIG_SOME)
-
-
 def supports(
     config: Config, device: torch.device, dtype: torch.dtype = torch.bfloat16, length: int = 256
 ) -> bool:
@@ -58,7 +45,9 @@ def supports(
 
     All else is the reference's. The first answer for a GPU checks the kernels there (``selfcheck.py``).
     """
-    if not (isinstance(config, FSNConfig) and _computes(config) and fused.available(device)):
+    if not (isinstance(config, FSNConfig) and fused.available(device)):
+        return False
+    if not (config.coupling.fast and ops.covered(config, CONFIG, CONFIG_SOME)):
         return False
     if device.type not in check.CHECKED or fused.forced():
         return True

@@ -17,7 +17,6 @@ from .coupling import (
     coupling,
     drift,
     fields,
-    fold_powers,
     successor_advance,
 )
 from .dropout import DropoutKey, dropout
@@ -57,7 +56,6 @@ __all__ = [
     "drift",
     "dropout",
     "fields",
-    "fold_powers",
     "fold_successors",
     "harmonic_powers",
     "mean_field",

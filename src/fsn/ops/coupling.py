@@ -40,11 +40,7 @@ def fields(theta: Tensor, w0: Pair | None, w1: Pair | None, harmonics: int) -> T
 
     theta: (B, T, k) -> (B, T, N, 2, k), real and imaginary part in the axis of size 2
     """
-    return fold_powers(*harmonic_powers(theta, harmonics), w0, w1)
-
-
-def fold_powers(cos: Tensor, sin: Tensor, w0: Pair | None, w1: Pair | None) -> Tensor:
-    """:func:`fields` from the powers of z: two (B, T, N, k) -> (B, T, N, 2, k)"""
+    cos, sin = harmonic_powers(theta, harmonics)
     re, im = torch.zeros_like(cos), torch.zeros_like(sin)
     if w0 is not None:
         re, im = _add_product(re, im, w0, cos, sin)

@@ -38,28 +38,20 @@ def mean_field(
     # Re(Cz) = C_re cos − C_im sin, Im(Cz) = C_re sin + C_im cos: one product of [cos, sin] with stacked blocks.
     features = torch.cat((cos, sin), dim=-1)
     gate = features @ torch.cat((gate_modes[0], -gate_modes[1]), dim=-1).mT
-    values = torch.cat(
-        (
-            torch.cat((value_modes[0], -value_modes[1]), dim=-1),
-            torch.cat((value_modes[1], value_modes[0]), dim=-1),
-        ),
-        dim=-2,
-    )
-    mode_re, mode_im = (features @ values.mT).to(theta.dtype).chunk(2, dim=-1)
+    mode_re, mode_im = (features @ _real(value_modes).mT).to(theta.dtype).chunk(2, dim=-1)
     argument = gate.to(theta.dtype) + bias
     if shift is not None:
         argument = argument + shift
     opening = F.silu(argument)
     q = torch.cat((opening * mode_re, opening * mode_im), dim=-1)
-    out = torch.cat(
-        (
-            torch.cat((projection[0], -projection[1]), dim=-1),
-            torch.cat((projection[1], projection[0]), dim=-1),
-        ),
-        dim=-2,
-    )
-    back_re, back_im = (q @ out.mT).to(theta.dtype).chunk(2, dim=-1)
+    back_re, back_im = (q @ _real(projection).mT).to(theta.dtype).chunk(2, dim=-1)
     return cos * back_im - sin * back_re
+
+
+def _real(matrix: Tensor) -> Tensor:
+    """A complex matrix that multiplies [re, im]: (2, m, n) -> (2m, 2n)"""
+    re, im = matrix
+    return torch.cat((torch.cat((re, -im), dim=-1), torch.cat((im, re), dim=-1)), dim=-2)
 
 
 def winding_modes(theta: Tensor, gate: Tensor, value: Tensor, projection: Tensor, bias: Tensor) -> Tensor:

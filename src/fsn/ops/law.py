@@ -12,15 +12,8 @@ from ..checks import check, check_choice, check_types
 FRAMES = ("co-rotating", "rest")
 NOISES = ("imaginary", "angles")
 FAST = {
-    "harmonics",
-    "present",
-    "delay",
-    "phases",
-    "noise",
-    "noise_on",
-    "learned",
-    "shared",
-    "score_successor",
+    *("harmonics", "present", "delay", "phases", "score_successor"),
+    *("noise", "noise_on", "learned", "shared"),
 }
 FAST_SOME = {"frame": ("co-rotating", "rest")}
 """Fields whose every value the fast paths compute (kernels, the CPU's own, cached decoding), and values of others."""

@@ -64,7 +64,7 @@ PAGE = "reproduction.html"
 
 
 def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
-    """``ITEM.csv``, further tables, and each picture as SVG, PNG and CSV; returns what was written."""
+    """``ITEM.csv``, further tables, and each picture as SVG and CSV; returns what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{item.name}.csv"]
     data_table(result.rows).write_csv(written[0])
@@ -73,7 +73,7 @@ def write_item(item: Item, result: Result, folder: Path) -> list[Path]:
         written.append(folder / f"{item.name}-{slug}.csv")
         table.write_csv(written[-1])
     for picture in result.pictures:
-        written += save_figure(picture.draw(), folder / picture.name, picture.caption)
+        written.append(save_figure(picture.draw(), folder / picture.name, picture.caption))
         if picture.table is not None:
             written.append(folder / f"{picture.name}-data.csv")
             picture.table.write_csv(written[-1])

@@ -95,7 +95,7 @@ def write_findings(
         body.append(f'<p class="finding">{escape(finding.sentence)}</p>')
         for name, draw in finding.figures.items():
             caption = f"{finding.title}: {name}"
-            path, svg = folder / f"{name}.svg", figure_bytes(draw(), "svg", caption)
+            path, svg = folder / f"{name}.svg", figure_bytes(draw(), caption)
             write_bytes_atomic(path, svg)
             written.append(path)
             body.append(figure(svg, caption))

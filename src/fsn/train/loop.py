@@ -40,7 +40,7 @@ from .evaluate import Evaluation, Stopped, evaluate
 from .loggers import check_loggers
 from .recipe import Recipe
 from .resume import Resume, Start, how_to_train_longer
-from .run import FORMAT, Run, RunFolder, check_out, load_run, siblings, trailing
+from .run import FORMAT, Run, RunFolder, check_out, load_run
 from .schedule import Schedule
 from .step import RING, Stepper
 from .world import World, describe_device, environment, numerics, open_world, peak_memory_gb
@@ -223,10 +223,6 @@ class State:
     log_predictions: int = 0
     log_train_s: float = 0.0
 
-    def next_epoch(self) -> None:
-        self.epoch, self.position = self.epoch + 1, 0
-        self.epoch_nats, self.epoch_predictions, self.epoch_train_s = 0.0, 0, 0.0
-
 
 class Training:
     """A run in progress: model, step and state on the device."""
@@ -309,7 +305,8 @@ class Training:
             if s.evaluated_step != s.step:
                 self._end_epoch()
             if s.position == self.steps_per_epoch and s.step < self.total:
-                s.next_epoch()
+                s.epoch, s.position = s.epoch + 1, 0
+                s.epoch_nats, s.epoch_predictions, s.epoch_train_s = 0.0, 0, 0.0
                 self._seek()
         self._finish()
 
@@ -479,7 +476,7 @@ class Training:
         )
 
     def _end_epoch(self) -> None:
-        """Validate, record the result, save the best weights, compare with other seeds, write a checkpoint."""
+        """Validate, record the result, save the best weights, write a checkpoint."""
         s = self.state
         result = self._validate(f"validation {s.epoch} of {self.recipe.epochs}")
         best = math.isfinite(result.bits) and (s.best_bits is None or result.bits < s.best_bits)
@@ -511,22 +508,9 @@ class Training:
             if best:
                 self.folder.save_best(self.model, self.recipe, s.epoch, s.step, result.bits)
             self.folder.save_kernel(self.model, s.epoch)
-            if s.epoch == 1 and complete and math.isfinite(result.bits):
-                self._compare_with_siblings(result.bits)
 
         self.world.on_main_process(save)
         self.checkpoint(evaluated=True)
-
-    def _compare_with_siblings(self, bits: float) -> None:
-        runs = siblings(self.folder.path, self.start.config) | {self.folder.path.resolve().name: bits}
-        best = min(runs.values())
-        for run, by in trailing(runs).items():
-            about = {"run": run, "valid_bits": runs[run], "best_sibling_bits": best, "trails_by": by}
-            self._record("warning", what="plateau", **about)
-            self.folder.say(
-                f"warning: after epoch 1 {run} has {runs[run]:.3f} bits and trails its best sibling ({best:.3f}) by "
-                f"{by:.2f}: the plateau failure of some seeds; consider another seed"
-            )
 
     # -- endings -------------------------------------------------------------------------------------------
 

@@ -61,7 +61,6 @@ ENDING = DURATION | {f"recipe.{name}" for name in ("schedule", "cooldown", "cool
 already done keep their learning rates: see schedule.py."""
 TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb"}
 """Fields of a line that differ between two runs of one config."""
-MARGIN_BITS = 0.2  # healthy seeds differ by hundredths of a bit after an epoch
 
 
 # -- writing -----------------------------------------------------------------------------------------------
@@ -565,24 +564,3 @@ def identity(config: Mapping[str, Any]) -> str:
     free = LABELS | BOOKKEEPING | ENDING
     entries = {name: v for name, v in flatten(config).items() if name not in free and (name, v) not in usual}
     return hashes.sha256(json.dumps(entries, sort_keys=True).encode())
-
-
-def trailing(bits: Mapping[str, float]) -> dict[str, float]:
-    """The plateau failure of some seeds: runs whose bits after epoch 1 exceed the best sibling's by more than
-    :data:`MARGIN_BITS`, and by how much."""
-    best = min(bits.values(), default=0.0)
-    return {run: b - best for run, b in bits.items() if b - best > MARGIN_BITS}
-
-
-def siblings(folder: Path, config: Mapping[str, Any]) -> dict[str, float]:
-    """Epoch-1 bits of the other run folders beside ``folder`` with the same config and another seed."""
-    found: dict[str, float] = {}
-    for file in sorted(folder.resolve().parent.glob("*/config.yaml")):
-        with contextlib.suppress(UserError, OSError):  # a folder that cannot be read is no sibling
-            theirs = read_config(file.parent)
-            if theirs["recipe"]["seed"] != config["recipe"]["seed"] and same_but_seed(config, theirs):
-                first = next(iter(Run(file.parent, theirs, read_metrics(file.parent)).epochs), {})
-                whole = first.get("epoch") == 1 and first.get("complete", True)
-                if whole and first.get("valid_bits") is not None:
-                    found[file.parent.name] = first["valid_bits"]
-    return found
