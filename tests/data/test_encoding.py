@@ -129,6 +129,17 @@ def test_the_tokens_of_a_long_text_are_kept_and_verified(
     assert torch.equal(mended.train, fresh.train) and "is corrupt" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("texts", [["one document"], ["aaaa", "bbbb"], ["x" * 100, "y" * 3], ["ab"] * 40])
+def test_a_whole_text_has_one_end_between_documents(tmp_path: Path, texts: list[str]) -> None:
+    """Splits without a document are an end token alone."""
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    corpus = load(tmp_path / "rows.jsonl", reading=ReadOptions(text_column="text"), whole=True)
+    tokens = corpus.tokens(None)
+    assert int((tokens == corpus.end).sum()) == len(texts) + 1
+    symbols = sum(map(len, texts))
+    assert corpus.tokens_per_byte(None) == (symbols + len(texts) + 1) / symbols
+
+
 def test_documents_are_packed_with_the_end_before_each(saved: Path, tmp_path: Path) -> None:
     texts = documents(40)
     rows = [json.dumps({"text": text, "n": i}) for i, text in enumerate(texts)]

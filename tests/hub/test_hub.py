@@ -96,8 +96,12 @@ def test_usual_options_of_a_config_are_taken(exported: dict[str, Path]) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, use_cache=False, tie_word_embeddings=False
     )
-    assert model(torch.zeros(1, 4, dtype=torch.int64)).past_key_values is None
-    assert model(torch.zeros(1, 4, dtype=torch.int64), use_cache=True).past_key_values.length == 4
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    cache = model(tokens, use_cache=True).past_key_values
+    assert cache.length == 4
+    assert model(tokens[:, :1], past_key_values=cache).past_key_values is None
+    model.config.use_cache = True
+    assert model(tokens[:, :1], past_key_values=cache).past_key_values is cache
 
 
 def test_the_cards_example_is_one_the_model_reads(exported: dict[str, Path]) -> None:
@@ -435,6 +439,8 @@ def test_what_cannot_be_done_is_said(exported: dict[str, Path]) -> None:
         with pytest.raises(UserError, match=rf"labels hold {label}, but .* symbols 0 to \d+; give -100"):
             model(one, labels=torch.tensor([[0, label]]))
     assert model(one, labels=torch.tensor([[0, -7]]), ignore_index=-7).loss.isnan()  # nothing counts
+    padded, labels = torch.tensor([[model.config.vocab_size, 1, 2]]), torch.tensor([[0, 1, 2]])
+    assert model(padded, labels=labels, ignore_index=-7).loss == model(padded, labels=labels).loss
     with pytest.raises(UserError, match=r"labels have shape \(1, 1\)"):
         model(one, labels=one[:, :1])
     with pytest.raises(UserError, match="architecture"):

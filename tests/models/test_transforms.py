@@ -169,6 +169,9 @@ def kernels_transformed() -> dict[str, float | str]:
         assert y.grad is not None
         found["checkpoint"] = y.grad
         found["empty"] = layer(x[:, :0])
+        handle = layer.gates[1].register_forward_hook(lambda module, inputs, out: (*out[:2], 0 * out[2]))  # type: ignore[union-attr]
+        found["hooked"] = layer(x)
+        handle.remove()
         return found
 
     here = all_of()
@@ -396,6 +399,43 @@ def test_other_gates_act_on_every_path() -> None:
         model.gates = gates
         torch.testing.assert_close(model(tokens), expected)
         torch.testing.assert_close(pieces(model, tokens, torch.no_grad), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_are_loaded_leave_buffers_where_they_are() -> None:
+    """A captured CUDA graph reads them there."""
+    for module in (
+        fsn.FrustratedAttention(8, heads=2),
+        *(small(family) for family in ("fsn", "transformer")),
+    ):
+        where = {name: buffer.data_ptr() for name, buffer in module.named_buffers()}
+        assert any(name.endswith("rates") for name in where)
+        module.load_state_dict(module.state_dict())
+        assert {name: buffer.data_ptr() for name, buffer in module.cpu().named_buffers()} == where
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["fsn", "kuramoto", "transformer"])
+def test_a_model_made_in_inference_mode_is_cast(family: str) -> None:
+    config = float_model(family).config
+    with torch.inference_mode():
+        model = build_from_config(config)
+    tokens = torch.arange(5)[None]
+    expected = model(tokens)
+    assert torch.equal(model.float().cpu()(tokens), expected)
+
+
+@pytest.mark.parametrize("lean", [False, True])
+@pytest.mark.parametrize("family", ["fsn", "fsn-score", "transformer"])
+def test_a_cast_in_the_middle_of_a_cache(family: str, lean: bool) -> None:
+    model = float_model(family)
+    tokens, cache = text(model, 1, 6), model.new_cache(lean)
+    with torch.no_grad():
+        expected = model(tokens)
+        for position in range(6):
+            last = model.extend(tokens[:, position : position + 1], cache)
+            if position == 3:
+                model.double()
+    torch.testing.assert_close(last[:, 0].float(), expected[:, -1], rtol=1e-4, atol=1e-4)
 
 
 def layers() -> Iterator[tuple[nn.Module, Callable[[nn.Module], Tensor]]]:

@@ -175,6 +175,18 @@ def test_a_cache_read_in_pieces_is_the_whole(width: int, heads: int, length: int
         assert_close(torch.cat(pieces, dim=1), layer(x, **marks), 2e-6 if lean else 1e-6)
 
 
+@pytest.mark.parametrize("lean", [False, True])
+def test_what_is_written_later_leaves_an_earlier_graph_alone(lean: bool) -> None:
+    layer, x = made(2), rows()
+    cache = layer.new_cache(lean)
+    pulled = layer(x, cache=cache)
+    expected = torch.autograd.grad(pulled.sum(), layer.tau, retain_graph=True)
+    with torch.no_grad():
+        cache.cut(2)
+        layer(torch.zeros_like(x[:, :2]), cache=cache)
+    assert torch.equal(*torch.autograd.grad(pulled.sum(), layer.tau), *expected)
+
+
 def test_a_lean_cache_trains_like_the_whole() -> None:
     layer, x = made(3), rows()
     cache = layer.new_cache(lean=True)

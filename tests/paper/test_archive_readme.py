@@ -496,3 +496,19 @@ def test_a_run_is_evaluated_under_the_name_of_its_archive(
             ]
         )
     assert "JSON objects" in capsys.readouterr().err
+
+
+def test_what_a_text_lacks_is_left_out_of_the_evaluations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Token files without a test split, and too short for windows four times as long."""
+    for name, tokens in (("train", 600), ("val", 100)):
+        (np.arange(tokens) % 7).astype(np.uint16).tofile(tmp_path / f"{name}.bin")
+    corpus = ["--corpus", str(tmp_path), "--token-dtype", "uint16", "--vocab-size", "7"]
+    run, results = tmp_path.parent / f"{tmp_path.name}-run", tmp_path.parent / f"{tmp_path.name}-results"
+    words = [*corpus, "--out", str(run), *TINY_FLAGS, "--device", "cpu", "--model", "k=8", "layers=1"]
+    main(["train", "fsn-1m", *words, "--max-steps", "2"])
+    main(["archive", str(run), "--name", "kept", "--results", str(results), "--evaluate", "--device", "cpu"])
+    said = capsys.readouterr().err
+    assert said.count("left out: ") == 2 and "test split" in said
+    assert [line["split"] for line in read_evaluations(results / EVALUATIONS)] == ["valid"]

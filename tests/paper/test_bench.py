@@ -18,6 +18,7 @@ from fsn.paper.needs import Need, epochs_of
 from fsn.paper.rows import FAILS_SO_FAR, HOLDS_SO_FAR, NOT_RUN, Row, Verdict, judge
 from fsn.paper.sections import CLAIMS, ITEMS, item_named, needs_of
 from fsn.paper.writing import Report, top_markdown
+from fsn.train.run import identity
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
 
@@ -157,6 +158,12 @@ def test_a_best_value_is_that_of_the_stored_weights_in_float32(tmp_path: Path) -
     assert bench.lowest(bench.run(needs.TRANSFORMER.seed(0))) == pytest.approx(1.63)
     (run.folder / "best.safetensors").write_bytes(b"other weights")
     assert bench_of(tmp_path).lowest(run) == 1.606, "it names no weights"
+    (run.folder / "best.safetensors").unlink()
+    another = {**line, "bits": 0.0, "weights_sha256": "its", "run_sha256": "another run of that name"}
+    own = {**line, "weights_sha256": "kept elsewhere", "run_sha256": identity(run.config)}
+    (tmp_path / "evaluations.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (another, own)))
+    assert bench_of(tmp_path).lowest(run) == 1.606
+    (run.folder / "best.safetensors").write_bytes(b"other weights")
     (tmp_path / "evaluations.jsonl").write_text(json.dumps({**line, "weights_sha256": "others"}))
     assert bench_of(tmp_path).lowest(run) == pytest.approx(1.61), "it names other weights"
 

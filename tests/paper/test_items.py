@@ -366,9 +366,11 @@ def test_recipes_stand_beside_the_transformer_by_seed(tmp_path: Path) -> None:
         write_run(tmp_path, needs.TRANSFORMER, [1.8, bits], seed=seed)
         write_run(tmp_path, needs.FSN, [1.7, bits - 0.05 - 0.01 * seed], seed=seed, recipe={"lr": 0.004})
     write_run(tmp_path, needs.FSN, [1.7, None], recipe={"lr": 0.1}, name="hot")
+    write_run(tmp_path, needs.FSN, [1.0, 1.0], recipe={"eval_stride": 64}, name="other-windows")
     result = item_named("recipes").compute(bench_of(tmp_path))
     rows = {row.quantity: row for row in result.rows if row.group == "epoch 2"}
     assert rows["fsn-1m, lr 0.004"].seeds == "2"
+    assert not any(row.ours == 1.0 for row in result.rows), "losses on other windows do not compare"
     half = 12.706 * 0.005  # Student's t for two pairs, times the standard error of −0.05 and −0.06
     assert rows["fsn-1m, lr 0.004"].remark == f"−0.0550 ± {half:.4f} over 2 pairs"
     assert rows["fsn-1m, lr 0.1"].ours == math.inf and "not finite: seed 0" in rows["fsn-1m, lr 0.1"].remark

@@ -167,11 +167,11 @@ class Corpus:
         """Those of a split, or of the whole text for None; between two splits of documents one end is enough."""
         if split is not None:
             return getattr(self, split)
-        parts = [self.train]
+        whole = self.train
         for part in (self.valid, self.test):
-            twice = self.end is not None and parts[-1][-1:].tolist() == part[:1].tolist() == [self.end]
-            parts.append(part[1:] if twice else part)
-        return torch.cat(parts)
+            twice = self.end is not None and whole[-1:].tolist() == part[:1].tolist() == [self.end]
+            whole = torch.cat((whole, part[1:] if twice else part))
+        return whole
 
     def tokens_per_byte(self, split: Split | None) -> float | None:
         """bits per token × this = bits per byte; None where the bytes are not known. 1 where tokens are bytes.

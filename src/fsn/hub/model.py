@@ -214,8 +214,9 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
                 logits = self.model.extend(input_ids, cache, padding)
         loss = None
         if labels is not None:
-            labels = predictable(self._as_read(labels), padding)
-            self._check_labels(labels, logits.shape[:2], kwargs.get("ignore_index", IGNORED))
+            ignored = kwargs.get("ignore_index", IGNORED)
+            labels = predictable(self._as_read(labels), padding, ignored)
+            self._check_labels(labels, logits.shape[:2], ignored)
             loss = self.loss_function(logits, labels, vocab_size=self.config.vocab_size, **kwargs)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return CausalLMOutputWithPast(
@@ -293,12 +294,12 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             )
 
 
-def predictable(labels: Tensor, padding: Tensor | None) -> Tensor:
-    """``labels`` (B, T) with −100 where the label is padding, or the position before it is."""
+def predictable(labels: Tensor, padding: Tensor | None, ignored: int = IGNORED) -> Tensor:
+    """``labels`` (B, T) with ``ignored`` where the label is padding, or the position before it is."""
     if padding is None:
         return labels
     before = torch.nn.functional.pad(padding[:, :-1], (1, 0))
-    return labels.masked_fill(padding | before, IGNORED)
+    return labels.masked_fill(padding | before, ignored)
 
 
 def by_head(attention: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
             continue
         raise UserError(
             f"{first.name} and {run.name} {why}, so their losses cannot be compared; compare runs trained on one "
-            "corpus in windows of one length."
+            "corpus and validated on the same windows."
         )
 
 

@@ -17,6 +17,7 @@ from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
 from .decode import SMALLEST
 from .past import Cache, Past
+from .probe import hooked
 from .rotary import Rotary, leave_meta
 from .selfcheck import trusted
 
@@ -117,9 +118,8 @@ class FrustratedAttention(Rotary):
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
         # kernels read weights in float32; of a layer in bfloat16 only the phases are
-        whole = (
-            past is None and apart is None and not drops and phases.dtype == self.tau.dtype and x.shape[1] > 0
-        )
+        whole = past is None and apart is None and not drops and x.shape[1] > 0
+        whole = whole and phases.dtype == self.tau.dtype and self.law.fast and not hooked(*self.gates)
         if whole and applies(phases, self.heads) and trusted(self, phases, FrustratedAttention):
             update = self._fused(phases)
         else:

@@ -66,6 +66,9 @@ class CouplingKernel(Restored):
         """Coefficients that are not learned."""
         for name, first in self.fixed.items():
             buffer = getattr(self, f"{name}_re")
+            if buffer.is_inference():  # nothing can be written to it any more
+                buffer = torch.empty_like(buffer)
+                setattr(self, f"{name}_re", buffer)
             buffer.zero_()[0] = first
 
     def _pair(self, name: str) -> ops.Pair | None:

@@ -43,17 +43,18 @@ AT_ONCE = 1 << 16
 """A lean cache makes keys and powers for as many sequences at a time as have so many phases: a core's own cache."""
 
 
-State = tuple[tuple[int, ...], tuple[int, ...]]
+State = tuple[tuple[int, ...], ...]
 
 
 def state_of(*weights: Tensor | None) -> State:
-    """Which tensors these are, and how often they were written to."""
+    """Which tensors these are, where they lie (a cast moves them), and how often they were written to; what is written
+    through ``.data`` is not counted."""
     known = [w for w in weights if w is not None]
     try:
         written = tuple(map(attrgetter("_version"), known))
     except RuntimeError:  # tensors made in inference mode do not count it
         written = ()
-    return tuple(map(id, known)), written
+    return tuple(map(id, known)), tuple(map(Tensor.data_ptr, known)), written
 
 
 def applies(theta: Tensor, context: Context) -> bool:

@@ -34,7 +34,7 @@ class Rows:
             buffer = rows if buffer is None else torch.cat((buffer[:, :first], rows), dim=1)
             self.buffer, self.length = buffer, last
             return buffer[:, since:]
-        if buffer is None or last > buffer.shape[1] or _sealed(buffer):
+        if buffer is None or last > buffer.shape[1] or _unfit(buffer, rows):
             room = last if buffer is None else max(last, 2 * buffer.shape[1])
             wider = rows.new_empty(rows.shape[0], room, *rows.shape[2:])
             if buffer is not None:
@@ -45,8 +45,11 @@ class Rows:
         return buffer[:, since:last]
 
 
-def _sealed(buffer: Tensor) -> bool:
-    """Whether it was made in inference mode, outside of which nothing can be written to it any more."""
+def _unfit(buffer: Tensor, rows: Tensor) -> bool:
+    """Whether rows cannot be written to it: a backward pass reads it, the model was cast since, or it was made in
+    inference mode and this is outside."""
+    if buffer.requires_grad or buffer.dtype != rows.dtype:
+        return True
     if torch.compiler.is_compiling() or not buffer.is_inference():
         return False
     return not torch.is_inference_mode_enabled()

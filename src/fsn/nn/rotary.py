@@ -34,9 +34,13 @@ class Rotary(Restored):
         self.register_buffer("rates", ops.rotary_rates(count), persistent=False)
 
     def restore_buffers(self) -> None:
-        if not self.rates.is_meta:
-            with torch.device("cpu"):
-                exact = ops.rotary_rates(len(self.rates))
+        if self.rates.is_meta:
+            return
+        with torch.device("cpu"):
+            exact = ops.rotary_rates(len(self.rates))
+        if self.rates.dtype == exact.dtype and not self.rates.is_inference():
+            self.rates.copy_(exact)  # in place: a captured CUDA graph reads it there
+        else:
             self.rates = exact.to(self.rates.device)
 
 
@@ -46,7 +50,7 @@ def leave_meta(module: nn.Module, _: object) -> None:
     device = next((x.device for x in module.parameters() if not x.is_meta), None)
     for part in module.modules() if device is not None else ():
         if isinstance(part, Restored):
-            for name, buffer in part.named_buffers(recurse=False):
-                if buffer.is_meta and name in part._non_persistent_buffers_set:
-                    setattr(part, name, torch.empty_like(buffer, device=device))
-            part.restore_buffers()
+            buffers = {name: x for name, x in part.named_buffers(recurse=False) if x.is_meta}
+            for name in buffers.keys() & part._non_persistent_buffers_set:
+                setattr(part, name, torch.empty_like(buffers[name], device=device))
+                part.restore_buffers()

@@ -279,14 +279,14 @@ def append_evaluation(path: Path, name: str, run: Run, world: World, line: Mappi
 def best_loss(run: Run) -> float | None:
     """The float32 loss of a run's best weights on the validation split, from the file beside its folder.
 
-    Where the weights were not kept, or the line does not name them, the run's name will do.
+    Where the weights were not kept, or the line does not name them, the run's name and config will do.
     """
     asked: dict[str, Any] = {"run": run.name, "which": "best", "split": "valid", "precision": "fp32"}
     asked |= {"length": run.recipe.length, "stride": run.recipe.eval_stride}
-    weights = weights_hash(run.folder)
+    weights, config = weights_hash(run.folder), identity(run.config)
     for line in read_evaluations(run.folder.parent / EVALUATIONS):
         named = {weights, line.get("weights_sha256")} - {None}
-        if asked.items() <= line.items() and len(named) < 2:
+        if asked.items() <= line.items() and len(named) < 2 and line.get("run_sha256", config) == config:
             return float(line["bits"])
     return None
 

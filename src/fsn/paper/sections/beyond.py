@@ -18,7 +18,7 @@ from ...measure.metrics import diverged_at
 from ...measure.seeds import compare, rounded
 from ...measure.tables import Table, stacked
 from ...measure.training import loss_at
-from ...train import Run
+from ...train import Recipe, Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell, measurement, once
 from ..needs import (
@@ -144,7 +144,13 @@ def recipes(b: Bench, out: Result) -> None:
     """Every run on the text, whatever its recipe; the remark is its loss minus that of the transformer with the same
     seed in the paper's recipe. Single runs less than 0.015 bits apart are not told apart."""
     reference = b.find(Need("transformer"), 0)
-    runs = [r for r in b.found if b.scale.role_of(r.config["corpus"]) == "text" and r.recipe.length == 256]
+    windows = Recipe()
+    runs = [
+        r
+        for r in b.found
+        if b.scale.role_of(r.config["corpus"]) == "text"
+        and (r.recipe.length, r.recipe.eval_stride) == (windows.length, windows.eval_stride)
+    ]
     for epoch, name in ((b.epoch(2), "recipes-early"), (b.epoch(30), "recipes")):
         heading, there = f"epoch {epoch}", [run for run in runs if epochs_of(run) >= epoch]
         if reference is None or epochs_of(reference) < epoch or len(there) < 2:
