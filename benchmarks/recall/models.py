@@ -153,7 +153,6 @@ class Learner(nn.Module):
         reasons = {
             "there is no GPU": device.type != "cuda",
             f"{self.vocab:,} symbols": self.vocab > 2048,
-            "no feed-forward block": config.feedforward == "none",
         }
         said = [reason for reason, holds in reasons.items() if holds] or ["fields of this config"]
         return f"reference: no kernels here ({', '.join(said)})"

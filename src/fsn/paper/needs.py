@@ -211,7 +211,9 @@ def setting_of(run: Run) -> str:
 
 
 def commits_of(runs: Iterable[Run]) -> str:
-    """Which commits the runs of our own kernels are of, in words, where these are several."""
-    ours = [run for run in runs if run.config["model"].get("kind") != "transformer"]
-    commits = sorted({str(run.environment.get("commit") or "unknown")[:7] for run in ours})
+    """Which commits the runs of our own kernels are of, with those they were resumed from, in words, where these are
+    several."""
+    ours = [run.environment for run in runs if run.config["model"].get("kind") != "transformer"]
+    sittings = [sitting for last in ours for sitting in (*last.get("earlier", ()), last)]
+    commits = sorted({str(sitting.get("commit") or "unknown")[:7] for sitting in sittings})
     return f"kernels of commits {', '.join(commits)}" if len(commits) > 1 else ""

@@ -323,7 +323,8 @@ def item(
 
 HOLDS, FAILS = "holds", "fails"
 HOLDS_SO_FAR, FAILS_SO_FAR = "holds so far", "fails so far"
-NO_CASE, NOT_RUN = "no such case", "not run yet"
+NO_CASE, OPEN, NOT_RUN = "no such case", "open", "not run yet"
+"""Open: every model that is asked for has a run, and they do not decide."""
 ABOUT_SPEED = "the paper's own implementation; ours is another"
 
 Found = tuple[bool, str]
@@ -370,6 +371,7 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
     if claim.needs and not standing.there and not standing.begun:
         return Verdict(NOT_RUN, f"needs {count}")
     text = bench.stand_in({need.role for need in claim.needs})
+    undecided = OPEN if claim.needs and all(map(bench.begun, claim.needs)) else NOT_RUN
     views = [bench, dataclasses.replace(bench, early=claim.early)] if claim.early else [bench]
     for view in views:
         try:
@@ -378,18 +380,18 @@ def judge(claim: Claim, bench: Bench) -> Verdict:
             other = (true, evidence) if lower is None else claim.check(lower)
             break
         except NotRun as reason:
-            verdict = Verdict(NOT_RUN, str(reason))
+            verdict = Verdict(undecided, str(reason))
         except NoCase as reason:
-            return Verdict(NO_CASE if standing.complete else NOT_RUN, joined(str(reason), text))
+            return Verdict(NO_CASE if standing.complete else undecided, joined(str(reason), text))
         except UserError as reason:
-            return Verdict(NOT_RUN, f"cannot be judged: {reason}")
+            return Verdict(undecided, f"cannot be judged: {reason}")
     else:
         return verdict
     runs, mark = bench.used(claim.needs), "" if other[1] == evidence else " †"
     commits = commits_of(runs) if claim.speed else ""
     evidence = joined(evidence + mark, *diverged(runs), commits, text)
     if other[0] != true:
-        return Verdict(NOT_RUN, f"needs a curve validated in float32: {evidence}")
+        return Verdict(OPEN, f"needs a curve validated in float32: {evidence}")
     if standing.complete:
         return Verdict(HOLDS if true else FAILS, evidence)
     if claim.every and not true and view is bench:

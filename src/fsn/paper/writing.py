@@ -29,6 +29,7 @@ from .rows import (
     MISSING,
     NO_CASE,
     NOT_RUN,
+    OPEN,
     PARTIAL,
     SHOWN,
     Claim,
@@ -172,7 +173,7 @@ def counts(report: Report) -> Table:
         line("so far, on fewer seeds", PARTIAL, (HOLDS_SO_FAR, True), (FAILS_SO_FAR, True)),
         line("waiting for runs", MISSING),
     ]
-    lines[2] += (0,)
+    lines[2] += (claims[OPEN, True],)
     lines[3] += (0, 0, claims[NOT_RUN, True] + claims[NOT_RUN, False])
     return table_of(("", "rows", "claims that hold", "that fail", "open, or no such event"), lines)
 

@@ -7,7 +7,7 @@
     for (const row of rows) row.hidden = !fits(row, kind);
     shown.textContent = `${count(kind)} of ${rows.length}`;
   }
-  const words = ["holds", "fails", "holds so far", "fails so far", "no such case", "not run yet"];
+  const words = ["holds", "fails", "holds so far", "fails so far", "no such case", "open", "not run yet"];
   const kinds = [["judged", "with a verdict"], ...words.map((word) => [word.replaceAll(" ", "-"), word]), ["all", "all"]];
   const options = kinds.map(([kind, word]) => [kind, `${word} (${count(kind)})`]);
   Charts.choice(document.getElementById("claims-filter"), options, "judged", show);

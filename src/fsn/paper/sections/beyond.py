@@ -18,7 +18,7 @@ from ...measure.metrics import diverged_at
 from ...measure.seeds import compare, rounded
 from ...measure.tables import Table, stacked
 from ...measure.training import loss_at
-from ...train import Recipe, Run
+from ...train import Run
 from ...train.world import choose_device
 from ..bench import BIN_NAMES, Bench, NotRun, cell, measurement, once
 from ..needs import (
@@ -144,7 +144,7 @@ def recipes(b: Bench, out: Result) -> None:
     """Every run on the text, whatever its recipe; the remark is its loss minus that of the transformer with the same
     seed in the paper's recipe. Single runs less than 0.015 bits apart are not told apart."""
     reference = b.find(Need("transformer"), 0)
-    windows = Recipe()
+    windows = b.scale.recipe(TRANSFORMER, 0)
     runs = [
         r
         for r in b.found

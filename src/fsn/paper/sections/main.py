@@ -514,7 +514,7 @@ CLAIMS = (
                             lambda m: min(m[:2]) > 2 * max(map(abs, m[2:])), signed, "{} (gains, then margins)")),
     Claim("margin-smaller-at-512", "Section 4.2", "The final margin is smaller at length 512 than at 256.",
           (*SHORT, *LONG),
-          lambda b: listing([margin(b, *LONG), margin(b, *SHORT)], lambda m: abs(m[0]) < abs(m[1]), signed)),
+          lambda b: listing([margin(b, *LONG), margin(b, *SHORT)], lambda m: m[1] < m[0] < 0, signed)),
     Claim("ahead-at-512", "Section 4.2", "In the completed 512 comparison the FSN finishes below the transformer.",
           LONG, lambda b: listing([margin(b, *LONG)], lambda margins: margins[0] < 0, signed)),
     Claim("epoch-mean-margins", "Section 4.2", "Averaged over the epochs the FSN is ahead at both lengths.",
@@ -530,6 +530,7 @@ CLAIMS = (
     Claim("failed-seeds-thirty-times-apart", "Section 4.2",
           "Both failed seeds separate at roughly thirty times the spread between their siblings (here: at least 20).",
           (CODE_FIRST, LONG_SEEDS),
-          lambda b: listing([apart / spread for apart, spread in map(failed_seed, (b, b), (CODE_FIRST, LONG_SEEDS))],
+          lambda b: listing([apart / spread if spread else math.inf
+                             for apart, spread in map(failed_seed, (b, b), (CODE_FIRST, LONG_SEEDS))],
                             lambda v: min(v) >= 20, ".0f", "{} times (length 256, 512)")),
 )

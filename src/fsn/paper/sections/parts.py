@@ -191,7 +191,7 @@ def configuration(b: Bench, out: Result) -> None:
     row("FSN: first harmonic of the successor field at the start", 0.82, successor)
     row("FSN: deviation of the imaginary parts at the start", 0.05, config.coupling.noise)
     row("FSN: α of the bound at the start, in units of 2π", 1, alpha / (2 * math.pi))
-    dropout = "differs: the paper lists 0.1 and not where; no place that was tried fits its numbers better than none"
+    dropout = "differs: the paper lists 0.1 and not where; no place that was tried is told apart from none"
     row("FSN: dropout", 0.1, config.dropout, dropout)
     base, code = (preset("transformer-1m", symbols) for symbols in SYMBOLS.values())
     assert isinstance(base, TransformerConfig) and isinstance(code, TransformerConfig)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -109,6 +110,8 @@ def wall_clock(b: Bench, out: Result) -> None:
     """Time of the FSN to reach the transformer's thirty-epoch loss, over the transformer's own time."""
 
     def ratio(rung: str, column: str, ours: list[Run], theirs: list[Run]) -> Measurement:
+        if column.endswith(("_min", "_max")) and len(ours) < 2:
+            raise NotRun("one seed has no range")
         found, value = target(b, RUNGS[rung]), wall_clock_value(b, rung, column)
         side = found.against_lowest if "lowest" in column else found.against_mean
         never = sum(math.isinf(c.ratio) for c in side) if "vs" in column else 0
@@ -302,6 +305,7 @@ def efficiency(b: Bench, out: Result) -> None:
         title, path = f"{name}: evaluation, million tokens/s", ("evaluation (million tokens/s)", need.family)
         row(title, path, need, ".2f", AS_VALIDATED, **evaluation)
         row(f"{name}: peak memory, GB", ("memory GB", need.family), need, ".2f", RUN_PEAK, **memory)
+        out.rows[-1] = replace(out.rows[-1], comparable=False)  # the paper's is that of training
     paper = cite(EFFICIENCY, "kernel share of the step, percent")
     title, both = "kernel's share of the training step, percent", [FSN_1M, NO_HARMONICS]
 
@@ -357,7 +361,7 @@ def no_transformer_reaches(b: Bench) -> Found:
     parts, fine = [], True
     for name, (fsn, transformer) in RUNGS.items():
         finals = [final(run, b, fsn.epochs) for run in b.by_seed(fsn).values()]
-        ours = max((x if math.isfinite(x) else math.inf for x in finals), default=math.nan)
+        ours = max((x for x in finals if math.isfinite(x)), default=math.nan)  # of the others judge() speaks
         theirs = lowest(b, [first_epochs(run, b.epoch(50)) for run in b.begun(transformer)])
         if not math.isnan(ours) and not math.isnan(theirs):
             fine &= theirs > ours
@@ -432,7 +436,7 @@ CLAIMS = (
     Claim("advantage-does-not-shrink", "Section 4.5",
           "The epoch-matched advantage does not shrink with scale: at each rung at least that of one million.",
           tuple(need for pair in PAIRS.values() for need in pair),
-          lambda b: listing([margin(b, *pair) for pair in PAIRS.values()], lambda m: max(m[1:]) <= m[0], signed,
+          lambda b: listing([margin(b, *pair) for pair in PAIRS.values()], lambda m: max(m[1:]) <= m[0] < 0, signed,
                             "{} (1M, 2M, 4M, 8M)")),
     Claim("several-times-slower", "Sections 1 and 4.6",
           "The FSN trains roughly three times more slowly per epoch at every scale (here: between 2.5 and 4.5).",
