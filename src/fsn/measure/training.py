@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from ..train.evaluate import best_loss
 from ..train.run import Run, same_but_seed
 from .bootstrap import SeedSummary, seed_summary
 from .finding import Finding, Subject, instrument
@@ -33,6 +34,7 @@ from .metrics import (
     slow_epochs,
     steady_seconds,
     valid_bits,
+    validated_in,
 )
 from .style import CYCLE, WIDTH, colours, drawing, legend
 from .tables import Table
@@ -483,6 +485,14 @@ def draw_learning_rates(rates: Mapping[str, Array]) -> Figure:
     return figure
 
 
+def rounding(run: Run) -> str:
+    """Said of a loss that was validated in bfloat16, with the float32 loss of the best weights where it is known."""
+    if validated_in(run) != "bf16":
+        return ""
+    exact = best_loss(run)
+    return f" (validated in bfloat16{'' if exact is None else f'; {exact:.4f} in float32'})"
+
+
 # -- the instrument ------------------------------------------------------------------------------------------
 
 
@@ -497,7 +507,7 @@ def inspect(subject: Subject) -> Finding:
         found, troubles, best = measure_efficiency(run), check_runs([run])[run.name], best_epoch(run)
         bits = valid_bits(run)[best - 1]
         told.append(
-            f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character, and trains "
+            f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character{rounding(run)}, and trains "
             f"{found['train_tokens_per_s']:,.0f} tokens a second."
         )
         told += [f"{name}: {kind}, {said}." for kind, said in troubles.items()]
