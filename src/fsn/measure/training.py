@@ -147,7 +147,7 @@ def curve_of(run: Run, budget: int | None = None, steady: bool = False) -> Curve
     seconds, loss = np.array(ends[:budget]), np.array(valid_bits(run)[:budget])
     if np.isnan(seconds).any():
         raise UserError(
-            f"{run.name} has epochs without cumulative_s, so its wall-clock is unknown; train it again."
+            f"{run.name} has epochs without cumulative_s, so its wall-clock is unknown; train it again"
         )
     return Curve(run.name, seconds, loss)
 
@@ -226,7 +226,7 @@ def time_to_target(
     ``steady``: see :func:`curve_of`.
     """
     if not runs or not references:
-        raise UserError("Time to a target loss needs at least one run and one reference run.")
+        raise UserError("time to a target loss needs at least one run and one reference run")
     check_comparable([*runs, *references])
     require_epochs(references, budget)
     curves = [curve_of(run, budget, steady) for run in runs]
@@ -234,7 +234,7 @@ def time_to_target(
     for curve in base:
         if not math.isfinite(curve.loss[budget - 1]):
             raise UserError(
-                f"{curve.name} diverged, so it sets no target loss; leave it out of the references."
+                f"{curve.name} diverged, so it sets no target loss; leave it out of the references"
             )
     lowest = base[int(np.argmin([curve.loss[budget - 1] for curve in base]))]
     mean = mean_curve(base, "mean of references")
