@@ -131,7 +131,7 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
             raise UserError("the config has no architecture; make one with fsn.models.config_to_dict")
         self.model = build_from_config(config_from_dict(config.architecture))
         embedding = self.get_input_embeddings()  # no hook of PyTorch: the fused kernels step aside for those
-        embedding.forward = functools.partial(self._embed, embedding.forward)  # type: ignore[method-assign]
+        embedding.forward = functools.partial(self._embed, embedding.forward)
         self.post_init()
 
     @property
