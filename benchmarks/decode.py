@@ -64,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
         + "".join(f"{way:>14}" for way in WAYS)
         + f"{'ratio':>8}{'lean':>8}{'products':>11}"
     )
+    print(
+        "(ratio, lean: time over the transformer's; products: the ratio of the FSN's matrix products to its)"
+    )
     rows = []
     for batch, read in CASES[: options.cases]:
         rows.append(measure(models, batch, read, device, options.seconds))

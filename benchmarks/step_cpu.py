@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(
         f"{'batch':>5}" + "".join(f"{way:>16}" for way in WAYS) + f"{'ratio':>8}{'products':>20}{'ratio':>8}"
     )
+    print("(products: what the matrix products alone would take at that rate, fsn / transformer)")
     rows = []
     for batch in options.batches:
         recipe = Recipe(batch_size=batch, length=options.length, precision="fp32", engine="eager")

@@ -99,6 +99,19 @@ def test_every_file_says_what_it_is_for() -> None:
     assert not bare, f"begin these files with a docstring: {bare}"
 
 
+def test_sentences_for_users_have_no_full_stop() -> None:
+    """The command line prints them after its name and a colon."""
+    wrong = []
+    for name, tree in sources().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("UserError", "check") and node.args:
+                said = node.args[-1]
+                end = said.values[-1] if isinstance(said, ast.JoinedStr) else said
+                if isinstance(end, ast.Constant) and str(end.value).endswith("."):
+                    wrong.append(f"{name}, line {node.lineno}")
+    assert not wrong, wrong
+
+
 def test_nothing_unpickles() -> None:
     """Files from elsewhere are read as safetensors, JSON or safe YAML: loading never runs code."""
     wrong = []

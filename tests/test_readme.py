@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,10 @@ import torch
 import yaml
 
 import fsn
+from benchmarks.recall.__main__ import main as recall
+from benchmarks.recall.__main__ import parse as parse_recall
 from fsn.cli import COMMANDS, main
+from fsn.pretrained import shipped
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -175,6 +179,48 @@ def test_commands_of_the_questions_run(tmp_path: Path, monkeypatch: pytest.Monke
     for command in commands(ROOT / "docs" / "faq.md") + commands(ROOT / "docs" / "explore.md"):
         if not check_without_running(command):
             main(shlex.split(command)[1:])
+
+
+RUN_ELSEWHERE = {"README.md", "tour.md", "faq.md", "explore.md", "data.md"}
+"""Pages whose commands a test runs: those above, and tests/examples."""
+
+
+def test_all_other_commands_of_the_pages_could_be_run(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """Their files, modules and options exist; what costs seconds is run, into a copy."""
+    shell = re.compile(r"(?:python|pytest|make|fsn|pip|torchrun) .*", re.MULTILINE)
+    checked = set()
+    for page in (page for page in PAGES if page.name not in RUN_ELSEWHERE):
+        typed = commands(page) if page != HUB else []  # its own test runs them
+        for command in typed + [line for body in blocks(page, "text", "") for line in shell.findall(body)]:
+            check_by_parsing(command, pytestconfig)
+            checked.add(command.split("  ")[0])
+    quick = "python -m benchmarks.recall --quick --report-only"
+    assert quick in checked and len(checked) >= 10
+    kept, copy = ROOT / "benchmarks" / "results" / "recall" / "quick", tmp_path / "quick"
+    shutil.copytree(kept / "cells", copy / "cells")
+    assert recall([*shlex.split(quick)[3:], "--out", str(copy)]) == 0
+    assert (copy / "table.md").read_text("utf-8") == (kept / "table.md").read_text("utf-8")
+
+
+def check_by_parsing(command: str, config: pytest.Config) -> None:
+    if check_without_running(command):
+        return
+    program, *words = shlex.split(command, comments=True)
+    if words[:2] == ["-m", "pytest"]:
+        program, words = "pytest", words[2:]
+    if program == "pytest":
+        asked = config._parser.parse(words)
+        markers = {line.partition(":")[0] for line in config.getini("markers")}
+        assert set(re.findall(r"\w+", asked.markexpr)) - {"not", "and", "or"} <= markers, command
+        assert all((ROOT / path).exists() for path in asked.file_or_dir), command
+    elif words[:2] == ["-m", "benchmarks.recall"]:
+        parse_recall(words[2:])
+    elif words[0] == "docs/site/ship.py":
+        assert (ROOT / words[0]).is_file() and (ROOT / words[1]).is_dir() and words[2] in shipped(), command
+    elif Path(program).name == "pre-commit":
+        assert words == ["install"] and (ROOT / ".pre-commit-config.yaml").is_file()
+    else:
+        pytest.fail(f"how is {command!r} to be checked?")
 
 
 def test_diffs_of_the_contributing_page_fit_the_files() -> None:

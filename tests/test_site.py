@@ -160,6 +160,12 @@ def check_on_screens(site: Path, folder: Path) -> None:
                 assert page.value("document.documentElement.scrollWidth") <= width, (name, width)
                 colours = re.findall(r"\d+", page.value("getComputedStyle(document.body).backgroundColor"))
                 assert (sum(map(int, colours[:3])) < 3 * 100) == dark, (name, colours)
+        page.open(f"{address}/reproduction.html", width=400)
+        assert page.value("document.body.scrollHeight") < 60_000, "remarks in a narrow column"
+        names = """[...document.querySelectorAll('.md-typeset__scrollwrap:has(th:nth-child(4))')].map((box) => {
+            box.scrollLeft = box.scrollWidth;
+            return box.querySelector('td').getBoundingClientRect().left - box.getBoundingClientRect().left })"""
+        assert all(abs(left) < 20 for left in page.value(names)), "a row's name is out of view"
         page.open(f"{address}/theory.html", width=400)
         assert page.value("[...document.images].every(i => i.naturalWidth > 0 && i.width <= 400)")
         heights = page.value(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsn.errors import reason
 from fsn.text import Place, printable
 
 
@@ -29,6 +30,12 @@ def test_examples(text: str, into: Place, shown: str) -> None:
 
 def test_long_texts_are_cut() -> None:
     assert printable("x" * 1000, limit=10) == "x" * 9 + "…" and printable("x" * 10, limit=10) == "x" * 10
+
+
+def test_a_long_reason_is_cut_between_words() -> None:
+    assert reason(ValueError("short\nsecond line")) == "short" and reason(KeyError()) == "KeyError"
+    assert reason(ValueError("one two three four"), 12) == "one two …"
+    assert reason(ValueError("x" * 300), 12) == "x" * 10 + " …"
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=40))

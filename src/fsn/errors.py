@@ -19,7 +19,9 @@ class UserError(ValueError):
 def reason(error: BaseException, limit: int = 200) -> str:
     """What an error of somebody else's says, in at most a line; its kind where it says nothing."""
     lines = str(error).strip().splitlines()
-    return lines[0][:limit] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return lines[0] if len(lines[0]) <= limit else f"{lines[0][: limit - 2].rsplit(' ', 1)[0]} …"
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1, alike: float = 0.6) -> str:

@@ -50,7 +50,8 @@ def duration(seconds: float) -> str:
 
 
 class Bar:
-    """A progress bar with free fields, e.g. ``bar.update(1, loss="2.31", rate="1.2 Mtok/s")``.
+    """A progress bar with free fields, e.g. ``bar.update(1, loss="2.31", rate="1.2 Mtok/s")``; empty ones
+    are not shown.
 
     Used as a context manager. Where standard error is not a terminal it prints one plain line at most every
     ten seconds, and one at the end. With ``shown=False``, or a total of one, it only counts.
@@ -99,7 +100,7 @@ class Bar:
         self.done += n
         self.fields.update(fields)
         if self.terminal:
-            extra = "  ".join(f"{name} {value}" for name, value in self.fields.items())
+            extra = "  ".join(f"{name} {value}" for name, value in self.fields.items() if value)
             with contextlib.suppress(OSError):
                 self._progress.update(self._task, completed=self.done, extra=extra)
         elif time.monotonic() - self._last_line >= PLAIN_INTERVAL_S:
@@ -115,7 +116,7 @@ class Bar:
             if made > 0 and self.done < self.total:
                 left = (now - self._start) / made * (self.total - self.done)
                 parts.append(f"{left:.0f} s left")
-        parts += [f"{name} {value}" for name, value in self.fields.items()]
+        parts += [f"{name} {value}" for name, value in self.fields.items() if value]
         if self.shown:
             say(", ".join(parts))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from fsn.explore.explorer import Explorer, copy_depth, coupling_force, forward_p
 from fsn.measure import without_field
 from fsn.measure.copy_depth import CAP, label
 from fsn.models import FSN
+from fsn.train.run import SHIPPED
 from tests.data.subwords import byte_pairs
 from tests.demo.browser import find_browser
 from tests.explore.chrome import Chrome
@@ -39,6 +42,15 @@ TWICE = 2 * SENTENCE
 @pytest.fixture(scope="module")
 def explorer() -> Explorer:
     return Explorer({name: fsn.load(name) for name in ("fsn-1m", "transformer-1m")})
+
+
+@pytest.fixture(scope="module")
+def kuramoto() -> Explorer:
+    """A model without successors, not trained, beside one that has them."""
+    whole = fsn.load("fsn-1m")
+    plain = fsn.build("kuramoto-1m", vocab_size=whole.config.vocab_size, k=8, layers=2).eval()
+    plain.tokenizer = whole.tokenizer
+    return Explorer({"kuramoto": plain, "fsn-1m": whole})
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +136,13 @@ def test_the_last_layer_is_pulled_towards_what_comes(explorer: Explorer) -> None
     assert len(inside["states"]) == 5 and len(inside["moves"]) == 4
     first = pulls(explorer.model, forward_pass(explorer.model, explorer.model.encode("a")[0]), 0, 5)  # type: ignore[arg-type]
     assert first["layers"][0] == {"present": [], "successor": [], "goal": 0}
+
+
+def test_where_no_successor_pulls_there_is_no_goal(explorer: Explorer, kuramoto: Explorer) -> None:
+    at = len(SENTENCE) + 20
+    cut = explorer.look(TWICE, at, [(3, "successor")])["inside"]["layers"]
+    assert all(layer["goal"] for layer in cut[:3]) and cut[3]["goal"] == 0
+    assert [layer["goal"] for layer in kuramoto.look(TWICE, at)["inside"]["layers"]] == [0, 0]
 
 
 def test_characters_of_several_symbols(explorer: Explorer) -> None:
@@ -246,11 +265,26 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
             assert ended.value.code == 2 and sentence in error and error.count("\n") == 1
 
 
+def test_models_are_called_by_the_last_part_of_their_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = [tmp_path / "mine", tmp_path / "other" / "mine"]
+    for copy in copies:
+        shutil.copytree(SHIPPED / "fsn-1m", copy)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
+    for words, called in (
+        ([str(copies[0])], "mine against transformer-1m: "),
+        ([str(copies[0]), "--against", str(copies[1])], f"{copies[0]} against {copies[1]}: "),
+    ):
+        main(["explore", *words, "--no-browser"])
+        assert capsys.readouterr().out.startswith(called)
+
+
 # -- the page ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def address(explorer: Explorer) -> Iterator[str]:
+@contextlib.contextmanager
+def served(explorer: Explorer) -> Iterator[str]:
     listening = listen(0)
     server = uvicorn.Server(uvicorn.Config(make_app(explorer), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
@@ -260,6 +294,12 @@ def address(explorer: Explorer) -> Iterator[str]:
     yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
     server.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def address(explorer: Explorer) -> Iterator[str]:
+    with served(explorer) as where:
+        yield where
 
 
 def cost(page: Chrome, model: str) -> float:
@@ -309,4 +349,19 @@ def test_the_page_in_a_browser(address: str, tmp_path: Path, width: int, dark: b
         page.wait("!document.getElementById('refusal').hidden")
         assert "at most 255 symbols" in page.value("document.getElementById('refusal').textContent")
         assert page.value("document.documentElement.scrollWidth") <= width
+        assert not page.problems
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
+def test_the_page_of_a_model_without_successors_names_none(kuramoto: Explorer, tmp_path: Path) -> None:
+    with served(kuramoto) as address, Chrome(tmp_path) as page:
+        page.open(address, 400)
+        page.wait("Number(document.body.dataset.seen) >= 1")
+        assert "Try the present field" in page.value("document.getElementById('verdict').textContent")
+        assert page.value("document.querySelectorAll('#curve-present svg').length") > 0
+        assert "uccessor" not in page.value(
+            "[...document.querySelectorAll('#looks-part, #clocks-part, #coupling-part')].map((s) => s.innerText).join()"
+        )
+        assert page.value("document.querySelectorAll('.goal-dot').length") == 0
+        assert page.value("document.documentElement.scrollWidth") <= 400
         assert not page.problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -274,6 +275,22 @@ def test_phases_in_place_of_symbols(exported: dict[str, Path], family: str) -> N
     greedy = {"max_new_tokens": 9, "do_sample": False}
     written = model.generate(**inputs, **greedy)[:, 7:]
     assert torch.equal(model.generate(inputs_embeds=phases.detach(), **greedy), written)
+
+
+@pytest.mark.parametrize("family", ["fsn", "transformer"])
+@torch.no_grad()
+def test_the_embedding_takes_the_tokens_of_the_tokenizer(exported: dict[str, Path], family: str) -> None:
+    """The tokenizer has three more than the model: padding, unknown bytes, the end of a text."""
+    model, tokenizer = load(exported[family])
+    inputs = tokenizer(["the lag", "a"], return_tensors="pt", padding=True)
+    for own in (model, copy.deepcopy(model)):
+        phases = own.get_input_embeddings()(inputs["input_ids"])
+        found = own(inputs_embeds=phases, attention_mask=inputs["attention_mask"])
+        torch.testing.assert_close(found.logits, model(**inputs).logits)
+    rows = model.get_input_embeddings()(torch.tensor([tokenizer.eos_token_id, model.config.line_break]))
+    assert torch.equal(rows[0], rows[1])
+    with pytest.raises(UserError, match="is not among"):
+        model.get_input_embeddings()(torch.tensor([tokenizer.unk_token_id]))
 
 
 def test_the_end_of_a_text_is_read_as_a_line_break(tmp_path: Path) -> None:

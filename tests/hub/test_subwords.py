@@ -1,4 +1,4 @@
-"""A run on subwords, exported: transformers, ``fsn.load`` and lm-eval read the same model."""
+"""A run on subwords, stopped, resumed and exported: transformers, ``fsn.load`` and lm-eval read the same model."""
 
 from __future__ import annotations
 
@@ -31,16 +31,26 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("subwords")
     byte_pairs(end=request.param).save(str(folder / "tokenizer.json"))
     (folder / "rows.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in documents(80)))
-    return train(
-        "fsn-1m",
-        str(folder / "rows.jsonl"),
-        folder / "run",
-        Recipe(length=32, batch_size=16, max_steps=4, epochs=1),
-        overrides={"k": 8, "layers": 1},
-        reading=ReadOptions(tokenizer=str(folder / "tokenizer.json"), text_column="text"),
-        device="cpu",
-        quiet=True,
-    )
+
+    def go(name: str, budget_minutes: float | None = None) -> Run:
+        return train(
+            "fsn-1m",
+            str(folder / "rows.jsonl"),
+            folder / name,
+            Recipe(length=32, batch_size=16, max_steps=4, epochs=1),
+            overrides={"k": 8, "layers": 1},
+            reading=ReadOptions(tokenizer=str(folder / "tokenizer.json"), text_column="text"),
+            device="cpu",
+            quiet=True,
+            budget_minutes=budget_minutes,
+        )
+
+    stopped = go("run", budget_minutes=1e-6)
+    assert not stopped.finished and stopped.step < 4
+    whole, resumed = go("whole"), go("run")
+    pairs = zip(whole.load_model().parameters(), resumed.load_model().parameters(), strict=True)
+    assert resumed.step == 4 and all(torch.equal(one, other) for one, other in pairs)
+    return resumed
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_losses_are_the_models_own_in_bits(family: str) -> None:
     picked = losses.token_losses(model, cut, np.array([7, 2]))
     np.testing.assert_allclose(picked, found[[7, 2]], rtol=1e-5, atol=1e-5)
     for outside in (-1, len(cut)):
-        with pytest.raises(UserError, match=f"Window {outside} was asked for"):
+        with pytest.raises(UserError, match=f"window {outside} was asked for"):
             losses.token_losses(model, cut, np.array([7, outside]))
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from fsn.errors import UserError
 from fsn.measure import training
-from fsn.train import Run
+from fsn.train import Run, load_run
+from fsn.train.run import SHIPPED
 from tests.measure.example_runs import made_up_run
 
 
@@ -52,6 +53,13 @@ def test_efficiency_is_the_mean_of_per_epoch_values() -> None:
     assert found["epoch_s"] == pytest.approx(100) and found["eval_tokens_per_s"] == pytest.approx(4000)
     with pytest.raises(UserError, match="finished epochs"):
         training.measure_efficiency(made_up_run("none", []))
+
+
+def test_a_loss_validated_in_bfloat16_says_so_and_what_it_is_in_float32() -> None:
+    run, other = (load_run(SHIPPED / name) for name in ("fsn-1m", "transformer-1m"))
+    said = training.rounding(run)
+    assert training.valid_bits(run)[training.best_epoch(run) - 1] == pytest.approx(1.6010, abs=5e-5)
+    assert "bfloat16" in said and "1.5977 in float32" in said and training.rounding(other) == ""
 
 
 def test_a_number_that_was_not_logged_is_nan() -> None:

@@ -12,7 +12,7 @@ from fsn.models import FAMILIES, LanguageModel, build
 
 V, END = 40, 39
 # float32 for a few, all others where rounding cannot hide a leak
-CASES = [(family, torch.float64, 1e-13) for family in FAMILIES if family != "fsn-nobound"]
+CASES = [(family, torch.float64, 1e-13) for family in FAMILIES]
 CASES += [
     (family, torch.float32, 1e-6) for family in ("fsn", "kuramoto", "fsn-mf", "fsn-score", "transformer")
 ]
@@ -45,7 +45,7 @@ def test_packed_equals_separate(family: str, dtype: torch.dtype, close: float) -
         first += len(text)
     assert (packed - torch.cat(alone, dim=1)).abs().max() <= close
     joined = model.loss(tokens, targets)
-    assert (joined - packed).abs().max() > 1e-3  # and without the boundaries they do see each other
+    assert (joined - packed).abs().max() > 1e-4  # and without the boundaries they do see each other
     if dtype is torch.float32:
         return
     packed.sum().backward()
@@ -65,8 +65,8 @@ def test_the_numbers_belong_to_the_tokens() -> None:
 @pytest.mark.parametrize(
     ("name", "dtype", "close"),
     [
-        ("fsn-1m", torch.float32, 1e-3),
-        ("transformer-1m", torch.float32, 1e-3),
+        ("fsn-1m", torch.float32, 5e-4),
+        ("transformer-1m", torch.float32, 5e-4),
         ("fsn-1m", torch.float64, 1e-11),
         ("transformer-1m", torch.float64, 1e-11),
     ],

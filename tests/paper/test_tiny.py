@@ -16,6 +16,7 @@ from fsn.paper.rows import FAILS, HOLDS, NO_CASE, NOT_RUN, data_table
 from fsn.paper.sections import CLAIMS, ITEMS, item_named, needs_of
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
+from tests.explore.chrome import Chrome
 from tests.paper.tiny import tiny_bench
 
 pytestmark = pytest.mark.slow
@@ -181,6 +182,25 @@ def test_the_page_works(tiny: Path, tmp_path: Path, width: int) -> None:
     assert seen["count"] == f"{len(seen['shown'])} of {len(CLAIMS)}"
     assert len(seen["pictures"]) == len(FIGURES) and all(width > 100 for width in seen["pictures"])
     assert seen["wide"] <= 0, "nothing hangs over the side"
+
+
+IN_VIEW = """[...document.querySelectorAll("section > .card > .rows")].flatMap((box) => [0, 9999].map((x) => {
+  box.scrollLeft = x;
+  const frame = box.getBoundingClientRect();
+  const [name, , ours] = [...box.querySelector("tbody tr").cells].map((cell) => cell.getBoundingClientRect());
+  return [frame.left, name.left, name.right, ours.left, ours.right, frame.right];
+}))"""
+
+
+@needs_browser
+def test_the_row_and_ours_stay_in_view(tiny: Path, tmp_path: Path) -> None:
+    """On a narrow screen, wherever a table is scrolled to."""
+    with Chrome(tmp_path) as page:
+        page.open((tiny / "reproduction.html").as_uri(), width=400)
+        edges = page.value(IN_VIEW)
+    assert len(edges) > 10
+    for across in edges:
+        assert all(right - left > -1 for left, right in itertools.pairwise(across)), across
 
 
 def test_the_page_carries_the_kernel(tiny: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 import csv
 import errno
 import html
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_every_instrument_says_something(runs: tuple[Run, Run], corpus: Corpus, 
     assert all(html.escape(f.sentence) in page for f in found.values())
     figures = {name for f in found.values() for name in f.figures}
     assert figures >= {"coupling", "coupling-history", "lesions", "looks", "states", "training", "updates"}
-    assert page.count("data:image/svg+xml;base64,") == len(figures)
+    assert page.count('<div class="scroll"><img') == page.count("data:image/svg+xml;base64,") == len(figures)
     assert all((tmp_path / "out" / f"{name}.svg").is_file() for name in figures)
 
 
@@ -235,6 +236,22 @@ def test_the_command(place: Path, capsys: pytest.CaptureFixture[str], tmp_path: 
     lacks = [name for name, decorator in declared().items() if "has_coupling" in decorator]
     assert f"has no data for them: {', '.join(lacks)}" in capsys.readouterr().out
     assert (tmp_path / "t" / "states.svg").is_file()
+
+
+def test_the_step_is_that_of_the_weights_read(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def trained_on(folder: Path) -> Run:
+        run = load_run(folder)
+        later = run.epochs[-1] | {"epoch": 2, "step": 999, "valid_bits": 7.0}
+        return replace(run, metrics=[*run.metrics, later])
+
+    best = load_run(place / "fsn-1m").step
+    monkeypatch.setattr(inspection, "load_run", trained_on)
+    for which, step in (("best", best), ("last", 999)):
+        words = ["inspect", str(place / "fsn-1m"), "--parts", "training", "--which", which, "--device", "cpu"]
+        main([*words, "--out", str(tmp_path / which)])
+        assert f", step {step}.</p>" in (tmp_path / which / "inspection.html").read_text("utf-8")
 
 
 def test_mistakes_get_a_sentence(place: Path, runs: tuple[Run, Run], corpus: Corpus) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,22 @@ def go(out: Path, preset: str = "fsn-1m", **changes: Any) -> Run:
     call = {k: changes.pop(k) for k in ("resume", "extend", "log", "budget_minutes") if k in changes}
     overrides = changes.pop("overrides", MODELS.get(preset))
     return train(preset, corpus(), out, recipe(**changes), overrides=overrides, quiet=True, **call)
+
+
+def test_weights_that_are_not_there_are_told_from_those_to_come(tmp_path: Path) -> None:
+    folder = go(tmp_path / "run", max_steps=2).folder
+    (folder / "best.safetensors").unlink()
+    with pytest.raises(UserError, match="was kept without its weights: train it again"):
+        load_run(folder).load_model()
+    (folder / "DONE").unlink()
+    with pytest.raises(UserError, match="wait for an epoch"):
+        load_run(folder).load_model()
+    shutil.rmtree(folder / "last")  # as before the first checkpoint
+    with pytest.raises(UserError, match="wait for an epoch"):
+        load_run(folder).load_model()
+    (folder / "lock").unlink()  # as in an archive of a run that ended early
+    with pytest.raises(UserError, match="was kept without its weights"):
+        load_run(folder).load_model()
 
 
 # -- what a run leaves behind ------------------------------------------------------------------------------

@@ -82,7 +82,8 @@ def test_a_schedule_that_does_not_fit_is_refused(fields: dict[str, Any]) -> None
 
 
 def test_what_made_the_run_short_is_named() -> None:
-    with pytest.raises(UserError, match=r"in the 4 steps that --max-steps gives; change .* or --max-steps"):
+    short = r"run: 9 steps of warm-up in the 4 steps that --max-steps gives; change --warmup-steps, or --max-steps$"
+    with pytest.raises(UserError, match=short):
         rates(epochs=1, max_steps=4, warmup_steps=9)
     with pytest.raises(UserError, match="less than one of cool-down in the 10 steps that --epochs gives"):
         rates(epochs=1, schedule="wsd", cooldown=0.01)

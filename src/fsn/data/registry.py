@@ -276,12 +276,13 @@ def load_tokens(
         whole = _mapped(path, dtype, len(kind), digest)
         first, second = cuts(len(whole))
         arrays = [whole[:first], whole[first:second], whole[second:]]
-    shifted = ""
     if dtype == "uint16" and len(arrays[0]) > 1 and not arrays[0][1::2].any():
-        shifted = "every second token is 0, as where uint32 is read as uint16: check --token-dtype"
+        raise UserError(
+            f"in {name} every second token is 0, as where uint32 is read as uint16: give --token-dtype uint32"
+        )
     train, valid, test = map(torch.from_numpy, arrays)
     end, sha256 = None if encoding is None else encoding.end, digest.hexdigest()
-    return Corpus(name, kind, sha256, train, valid, test, end=end, from_tokens=True, left_out=shifted)
+    return Corpus(name, kind, sha256, train, valid, test, end=end, from_tokens=True)
 
 
 def _mapped(path: Path, dtype: str | None, vocab_size: int, digest: hashlib._Hash) -> np.ndarray:

@@ -123,7 +123,7 @@ def train_all(plan: Plan) -> dict[str, Run]:
                 now = [
                     f"{name} {bits:.2f} bits" for name, (n, bits) in found.items() if bits and n < plan.steps
                 ]
-                bar.update(sum(n for n, _ in found.values()) - bar.done, now=", ".join(now) or "…")
+                bar.update(sum(n for n, _ in found.values()) - bar.done, now=", ".join(now))
 
             _, stopped = run_here(jobs, slots, lambda line: None, SETTINGS, look)
         exit_if_stopped(stopped)

@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from ..errors import UserError, needs
+from ..io import user_path
 
 HOST = "127.0.0.1"
 OTHER = "transformer-1m"
@@ -49,12 +50,13 @@ def explore(
 
     listening = listen(port)
     try:
-        models = {run: load(run)}
-        if against is not None and against in models:
+        if against == run:
             raise UserError(f"--against {against} is the run itself; name another")
+        first, second = names(run, against or OTHER)
+        models = {first: load(run)}
         other = load(against or OTHER)
-        if against is not None or (run != OTHER and meaning(other) == meaning(models[run])):
-            models[against or OTHER] = other
+        if against is not None or (run != OTHER and meaning(other) == meaning(models[first])):
+            models[second] = other
         app = make_app(Explorer(models))
         address = f"http://{HOST}:{listening.getsockname()[1]}/"
         print(f"{' against '.join(models)}: {address}  (Ctrl+C ends it)", flush=True)
@@ -65,6 +67,12 @@ def explore(
             server.run(sockets=[listening])
     finally:
         listening.close()
+
+
+def names(*runs: str) -> list[str]:
+    """What the page calls them: the last parts of their paths, or all of each where these are equal."""
+    short = [user_path(run).name or run for run in runs]
+    return short if len(set(short)) == len(runs) else list(runs)
 
 
 def listen(port: int) -> socket.socket:

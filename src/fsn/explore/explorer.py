@@ -218,7 +218,8 @@ def pulls(model: FSN, one: ForwardPass, at: int, target: int) -> dict[str, Any]:
     """How the phases of the position before symbol ``at`` moved from layer to layer, and what pulled them.
 
     The pull of the token at u is the part of the update that comes with A_tu: its size over all coordinates, for the
-    token itself (present) and for its successor.
+    token itself (present) and for its successor. The goal is the position of the successor that pulls hardest, 0
+    where none pulls.
     """
     t, layers = at, model.config.layers
     states = [one.points["phases"][0], *(one.points[f"layers.{i}.state"][0] for i in range(layers))]
@@ -231,7 +232,7 @@ def pulls(model: FSN, one: ForwardPass, at: int, target: int) -> dict[str, Any]:
         for field, name, shift in (("present", "w0", 0), ("successor", "w1", 1)):
             force = coupling_force(kernel[name].cpu(), theta[shift : t + shift] - theta[t], turning)
             sizes[field] = (weights[:, None] * gate * force).norm(dim=-1)
-        strongest = int(sizes["successor"].argmax()) + 1 if t else 0
+        strongest = int(sizes["successor"].argmax()) + 1 if sizes["successor"].any() else 0
         goals.append(strongest)
         found.append({field: rounded(size) for field, size in sizes.items()} | {"goal": strongest})
     moves = [one.points[f"layers.{i}.update.bounded"][0, t] for i in range(layers)]

@@ -9,6 +9,7 @@
     ["no repetition", "Anarchism originated as a term of abuse first used against early working class radicals."],
   ];
   const $ = (id) => document.getElementById(id);
+  const has = (field) => fields.some((layer) => layer.includes(field)), successors = has("successor");
   const [main, other] = models.map((m) => m.name);
   const shade = (name) => (name === "cut" ? "var(--cut)" : name === main ? "var(--main)" : "var(--other)");
   const title = (name) => (name === "cut" ? `${main}, with fields off` : name);
@@ -167,7 +168,7 @@
       ...places.map((where, g) => make("td", { class: g === 2 ? "wide" : "" }, where.length ? mean(where.map((i) => seen[name].bits[i])).toFixed(2) : "–"))));
     $("means").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
     const verdict = $("verdict"), deep = places[3];
-    if (!cuts.size) verdict.textContent = deep.length ? "Try the successor field of the last layer." : "Type something that repeats itself: then there is something to copy.";
+    if (!cuts.size) verdict.textContent = deep.length ? `Try the ${fields.at(-1)?.at(-1)} field of the last layer.` : "Type something that repeats itself: then there is something to copy.";
     else {
       const cost = (where) => mean(where.map((i) => seen.cut.bits[i])) - mean(where.map((i) => seen[main].bits[i]));
       const fresh = places[1];
@@ -199,6 +200,7 @@
   function drawLooks() {
     const { attention, inside } = state.look, at = state.at, { labels } = state.reading;
     const name = attention[state.shown] ? state.shown : state.look.main, pulling = inside && name === state.look.main;
+    const framed = pulling && successors, transformer = models.some((m) => m.name === name && !m.phases);
     const options = order(attention).map((n) => [n, title(n)]), buttons = $("looks-model");
     if (buttons.dataset.options !== `${options} ${name}`) Charts.choice(buttons, options, name, (value) => { state.shown = value; drawLooks(); });
     buttons.dataset.options = `${options} ${name}`;
@@ -212,15 +214,15 @@
       });
       return make("div", { class: "look", "--shade": shade(name) }, make("b", {}, `Layer ${layer + 1}`), strip, make("p", {}, ...lookWords(row, pull, total, texts, at)));
     }));
-    $("looks-intro").textContent = `While it predicts the character on the solid background. Shaded: the tokens it attends to.${pulling ? " Framed: the successors that pull on it." : ""}`;
-    $("looks-note").textContent = pulling ? "A successor is framed when its pull is at least an eighth of all pulls of the layer. Layers that look at the same place in an earlier passage and frame the character after it are copying." : "A transformer passes on what lies where it looks: to copy, it looks one past the same place.";
+    $("looks-intro").textContent = `While it predicts the character on the solid background. Shaded: the tokens it attends to.${framed ? " Framed: the successors that pull on it." : ""}`;
+    $("looks-note").textContent = framed ? "A successor is framed when its pull is at least an eighth of all pulls of the layer. Layers that look at the same place in an earlier passage and frame the character after it are copying." : transformer ? "A transformer passes on what lies where it looks: to copy, it looks one past the same place." : "";
   }
   function lookWords(row, pull, total, texts, at) {
     let top = 0;
     for (let u = 1; u <= at; u++) if (row[u] > row[top]) top = u;
     const back = (u) => (u === at ? "itself" : `${at - u} back`);
     const words = ["Looks most at ", code(texts[top]), `, ${back(top)} (${percent(row[top])}).`];
-    if (pull && pull.goal && pull.successor[pull.goal - 1] > 0) words.push(" Of the successors ", code(texts[pull.goal]), ` pulls hardest, the one after `, code(texts[pull.goal - 1]), ` ${back(pull.goal - 1)} (${percent(pull.successor[pull.goal - 1] / total)} of all pulls).`);
+    if (pull?.goal) words.push(" Of the successors ", code(texts[pull.goal]), ` pulls hardest, the one after `, code(texts[pull.goal - 1]), ` ${back(pull.goal - 1)} (${percent(pull.successor[pull.goal - 1] / total)} of all pulls).`);
     return words;
   }
 
@@ -262,6 +264,7 @@
     const COLORS = ["#d9a520", "#dd6a3c", "#b8468f", "#5b63d3", "#2f93b8", "#3f9e6b", "#8c7a3d", "#7f7f8f"];
     const reach = 1.1 * Math.max(1, ...coupling.curves.flat(2).map(Math.abs));
     ["present", "successor"].forEach((field, f) => {
+      if (!has(field)) return;
       const series = coupling.curves[f].map((curve, l) => {
         const off = cuts.has(`${l} ${field}`);
         return { name: `layer ${l + 1}${off ? ", off" : ""}`, color: COLORS[l % COLORS.length], width: off ? 1.2 : 2.6, dash: off ? "3 4" : "", points: coupling.delta.map((d, i) => [d, off ? 0 : curve[i]]) };
@@ -279,6 +282,8 @@
   // -- beginning -----------------------------------------------------------------------------------------------------
   $("who").textContent = models.map((m) => `${m.name} (${(m.parameters / 1e6).toFixed(2)} M)`).join(" · ");
   for (const id of ["fields-part", "clocks-part", "coupling-part"]) $(id).hidden = !models[0].phases;
+  for (const field of ["present", "successor"]) $(`curve-${field}`).parentElement.hidden = !has(field);
+  $("goal-note").hidden = !successors;
   for (const [name, text] of EXAMPLES) {
     const button = make("button", { type: "button" }, name);
     button.onclick = () => { $("text").value = text; state.at = Math.floor(text.length * 0.72); read(); };

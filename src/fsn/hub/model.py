@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,8 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
         if config.architecture is None:
             raise UserError("the config has no architecture; make one with fsn.models.config_to_dict")
         self.model = build_from_config(config_from_dict(config.architecture))
+        embedding = self.get_input_embeddings()  # no hook of PyTorch: the fused kernels step aside for those
+        embedding.forward = functools.partial(self._embed, embedding.forward)
         self.post_init()
 
     @property
@@ -164,6 +168,10 @@ class FSNForCausalLM(PreTrainedModel, GenerationMixin):
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.get_submodule("embedding")
+
+    def _embed(self, table: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
+        """What the embedding gives for the tokenizer's tokens: padding has the row of symbol 0."""
+        return table(self._without_padding(tokens, None)[0])
 
     def gradient_checkpointing_enable(self, *args: Any, **named: Any) -> None:
         raise UserError(

@@ -50,7 +50,7 @@ def seed_summary(values: Sequence[float]) -> SeedSummary:
     """Mean, sample standard deviation (divided by n − 1), minimum and maximum over seeds."""
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
-        raise UserError("There is no seed to summarise; give at least one run.")
+        raise UserError("there is no seed to summarise; give at least one run")
     spread = float(array.std(ddof=1)) if array.size > 1 else float("nan")
     return SeedSummary(float(array.mean()), spread, float(array.min()), float(array.max()), int(array.size))
 

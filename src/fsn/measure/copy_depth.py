@@ -200,7 +200,7 @@ class Battery:
             slices = "both" if edges[0] >= 16 else "standard"
         rows = {"standard": ~self.enriched, "enriched": self.enriched, "both": np.ones_like(self.enriched)}
         if slices not in rows:
-            raise UserError(f"There is no slice {slices!r}; choose standard, enriched or both.")
+            raise UserError(f"there is no slice {slices!r}; choose standard, enriched or both")
         return (self.depth >= edges[0]) & (self.depth <= edges[1]) & rows[slices][:, None]
 
     def sample(self, standard: int = 128, enriched: int = 96) -> Battery:
@@ -257,8 +257,8 @@ def paired_difference(losses: Losses, reference: Losses, battery: Battery) -> ND
     """Model minus reference for every token of the battery, in bits, (n, T−1)."""
     if losses.shape != battery.depth.shape or reference.shape != battery.depth.shape:
         raise UserError(
-            f"Losses of shape {losses.shape} and {reference.shape} do not belong to a battery of shape "
-            f"{battery.depth.shape}; measure both runs on this battery."
+            f"losses of shape {losses.shape} and {reference.shape} do not belong to a battery of shape "
+            f"{battery.depth.shape}; measure both runs on this battery"
         )
     return losses.astype(np.float64) - reference.astype(np.float64)
 

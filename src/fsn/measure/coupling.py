@@ -147,7 +147,7 @@ def kernels_of(model: nn.Module) -> list[CouplingKernel]:
     layers = getattr(model, "layers", None)
     if layers is None or not all(hasattr(layer, "kernel") for layer in layers):
         raise UserError(
-            "This model has no coupling kernel to read; give an FSN or Kuramoto run: a transformer has none."
+            "this model has no coupling kernel to read; give an FSN or Kuramoto run: a transformer has none"
         )
     return [layer.kernel for layer in layers]
 

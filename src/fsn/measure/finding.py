@@ -57,7 +57,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         if self.windows < 4:
-            raise UserError(f"{self.windows} windows are too few to say anything; give at least 4.")
+            raise UserError(f"{self.windows} windows are too few to say anything; give at least 4")
         check_corpus(self.run, self.corpus)
         if self.against is not None:
             check_comparable([self.run, self.against])
@@ -123,7 +123,7 @@ def applicable(run: Run, names: Sequence[str] = ()) -> list[str]:
     known = instruments()
     for name in names:
         if name not in known:
-            raise UserError(f"There is no instrument {name!r}; choose among {', '.join(known)}.")
+            raise UserError(f"there is no instrument {name!r}; choose among {', '.join(known)}")
     return [name for name in known if (name in names or not names) and _KNOWN[name][1](run)]
 
 

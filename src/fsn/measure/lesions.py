@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def coefficients_of(kernel: CouplingKernel, field: str) -> list[Tensor]:
     """The tensors behind one field of a kernel; none if it does not have that field."""
     if field not in FIELDS:
-        raise UserError(f"There is no field {field!r}; a kernel has {' and '.join(FIELDS)}.")
+        raise UserError(f"there is no field {field!r}; a kernel has {' and '.join(FIELDS)}")
     found = (getattr(kernel, f"{field}_{part}") for part in ("re", "im"))
     return [tensor for tensor in found if tensor is not None]
 
@@ -41,10 +41,10 @@ def without_field(model: nn.Module, field: str, layer: int) -> Iterator[None]:
     """Inside this block the layer (counted from 0) does not couple to the field; after it everything is as before."""
     kernels = kernels_of(model)
     if not 0 <= layer < len(kernels):
-        raise UserError(f"There is no layer {layer}; the model has {len(kernels)}, counted from 0.")
+        raise UserError(f"there is no layer {layer}; the model has {len(kernels)}, counted from 0")
     tensors = coefficients_of(kernels[layer], field)
     if not tensors:
-        raise UserError(f"The kernel of this model has no {field} field to take out.")
+        raise UserError(f"the kernel of this model has no {field} field to take out")
     before = [tensor.detach().clone() for tensor in tensors]
     try:
         with torch.no_grad():

@@ -55,15 +55,15 @@ def token_losses(
     outside = chosen[(chosen < 0) | (chosen >= len(windows))]
     if len(outside):
         raise UserError(
-            f"Window {int(outside[0])} was asked for, but the split has {len(windows):,} windows; "
-            "use a battery made from this split."
+            f"window {int(outside[0])} was asked for, but the split has {len(windows):,} windows; "
+            "use a battery made from this split"
         )
     vocabulary = getattr(getattr(model, "config", None), "vocab_size", None)
     largest = int(windows.tokens.numpy(force=True).max())  # PyTorch has no maximum of uint16
     if vocabulary is not None and largest >= vocabulary:
         raise UserError(
-            f"The text holds token {largest}, but the model knows {vocabulary} symbols; "
-            "measure it on the corpus it was trained on."
+            f"the text holds token {largest}, but the model knows {vocabulary} symbols; "
+            "measure it on the corpus it was trained on"
         )
     found = np.empty((len(chosen), windows.length - 1), np.float32)
     there, low = windows.to(next(model.parameters()).device), 0
@@ -88,7 +88,7 @@ def run_losses(
     check_corpus(run, corpus)
     if weights_hash(run.folder) is None:
         raise UserError(
-            f"{run.folder} has no best.safetensors, so its losses cannot be measured; copy its weights too."
+            f"{run.folder} has no best.safetensors, so its losses cannot be measured; copy its weights too"
         )
     model = run.load_model("best", device)
     return battery_losses(model, corpus.valid, battery, f"losses of {run.name}")

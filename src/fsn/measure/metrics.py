@@ -25,15 +25,15 @@ def check_metrics(run: Run) -> None:
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{run.folder} has no metrics.jsonl; copy the whole run folder.") from None
+        raise UserError(f"{run.folder} has no metrics.jsonl; copy the whole run folder") from None
     if raw and not raw.endswith(b"\n"):
         raise UserError(
-            f"{file} ends in the middle of a line, so it was cut off; copy it again, or resume the run."
+            f"{file} ends in the middle of a line, so it was cut off; copy it again, or resume the run"
         )
     numbers = [int(row["epoch"]) for row in run.epochs]
     if numbers != list(range(1, len(numbers) + 1)):
         raise UserError(
-            f"{file} has the epochs {numbers}, with holes; copy it again from where the run was made."
+            f"{file} has the epochs {numbers}, with holes; copy it again from where the run was made"
         )
 
 
@@ -68,7 +68,7 @@ def diverged_at(run: Run) -> int | None:
 def check_comparable(runs: Sequence[Run]) -> None:
     """Stop a comparison of runs on different corpora, vocabularies or windows with one sentence."""
     if not runs:
-        raise UserError("There is no run to measure; give at least one run folder.")
+        raise UserError("there is no run to measure; give at least one run folder")
     first = runs[0]
     for run in runs[1:]:
         one, other = first.config["corpus"], run.config["corpus"]
@@ -89,7 +89,7 @@ def check_comparable(runs: Sequence[Run]) -> None:
             continue
         raise UserError(
             f"{first.name} and {run.name} {why}, so their losses cannot be compared; compare runs trained on one "
-            "corpus and validated on the same windows."
+            "corpus and validated on the same windows"
         )
 
 
@@ -99,7 +99,7 @@ def check_corpus(run: Run, corpus: Corpus) -> None:
     if any(made.get(name) != means[name] for name in means) or made["sha256"] != corpus.sha256:
         raise UserError(
             f"{run.name} was trained on {made['name']} ({run.model_config.vocab_size} symbols), not on this "
-            f"{corpus.name} ({corpus.vocab_size} symbols); measure it on its own corpus."
+            f"{corpus.name} ({corpus.vocab_size} symbols); measure it on its own corpus"
         )
 
 
@@ -137,7 +137,7 @@ def require_epochs(runs: Sequence[Run], epochs: int) -> None:
         if finished < epochs:
             raise UserError(
                 f"{run.name} has {finished} finished epochs and this measurement needs {epochs}; "
-                "train it further or ask for fewer epochs."
+                "train it further or ask for fewer epochs"
             )
 
 

@@ -127,7 +127,7 @@ def diagnose(states: Tensor, phases: bool = True) -> dict[str, float]:
     """All quantities of one set of token states (B, T, k) or (T, k)."""
     batch = states if states.dim() == 3 else states[None]
     if batch.dim() != 3:
-        raise UserError(f"Token states have shape (B, T, k), not {tuple(states.shape)}.")
+        raise UserError(f"token states have shape (B, T, k), not {tuple(states.shape)}")
     values = state_geometry(batch, phases)
     return order_parameters(batch) | winding(batch) | values if phases else values
 

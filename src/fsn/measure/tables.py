@@ -34,7 +34,7 @@ class Table:
             unknown = set(row) - set(self.columns)
             if unknown:
                 raise UserError(
-                    f"A table row names the columns {sorted(unknown)}; the table has {list(self.columns)}."
+                    f"a table row names the columns {sorted(unknown)}; the table has {list(self.columns)}"
                 )
 
     @classmethod

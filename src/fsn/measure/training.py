@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
+from ..train.evaluate import best_loss
 from ..train.run import Run, same_but_seed
 from .bootstrap import SeedSummary, seed_summary
 from .finding import Finding, Subject, instrument
@@ -33,6 +34,7 @@ from .metrics import (
     slow_epochs,
     steady_seconds,
     valid_bits,
+    validated_in,
 )
 from .style import CYCLE, WIDTH, colours, drawing, legend
 from .tables import Table
@@ -145,7 +147,7 @@ def curve_of(run: Run, budget: int | None = None, steady: bool = False) -> Curve
     seconds, loss = np.array(ends[:budget]), np.array(valid_bits(run)[:budget])
     if np.isnan(seconds).any():
         raise UserError(
-            f"{run.name} has epochs without cumulative_s, so its wall-clock is unknown; train it again."
+            f"{run.name} has epochs without cumulative_s, so its wall-clock is unknown; train it again"
         )
     return Curve(run.name, seconds, loss)
 
@@ -224,7 +226,7 @@ def time_to_target(
     ``steady``: see :func:`curve_of`.
     """
     if not runs or not references:
-        raise UserError("Time to a target loss needs at least one run and one reference run.")
+        raise UserError("time to a target loss needs at least one run and one reference run")
     check_comparable([*runs, *references])
     require_epochs(references, budget)
     curves = [curve_of(run, budget, steady) for run in runs]
@@ -232,7 +234,7 @@ def time_to_target(
     for curve in base:
         if not math.isfinite(curve.loss[budget - 1]):
             raise UserError(
-                f"{curve.name} diverged, so it sets no target loss; leave it out of the references."
+                f"{curve.name} diverged, so it sets no target loss; leave it out of the references"
             )
     lowest = base[int(np.argmin([curve.loss[budget - 1] for curve in base]))]
     mean = mean_curve(base, "mean of references")
@@ -483,6 +485,14 @@ def draw_learning_rates(rates: Mapping[str, Array]) -> Figure:
     return figure
 
 
+def rounding(run: Run) -> str:
+    """Said of a loss that was validated in bfloat16, with the float32 loss of the best weights where it is known."""
+    if validated_in(run) != "bf16":
+        return ""
+    exact = best_loss(run)
+    return f" (validated in bfloat16{'' if exact is None else f'; {exact:.4f} in float32'})"
+
+
 # -- the instrument ------------------------------------------------------------------------------------------
 
 
@@ -497,7 +507,7 @@ def inspect(subject: Subject) -> Finding:
         found, troubles, best = measure_efficiency(run), check_runs([run])[run.name], best_epoch(run)
         bits = valid_bits(run)[best - 1]
         told.append(
-            f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character, and trains "
+            f"{name} is lowest after epoch {best}, at {bits:.4f} bits per character{rounding(run)}, and trains "
             f"{found['train_tokens_per_s']:,.0f} tokens a second."
         )
         told += [f"{name}: {kind}, {said}." for kind, said in troubles.items()]

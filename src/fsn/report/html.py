@@ -120,10 +120,11 @@ def data_table(found: Table) -> str:
 
 
 def figure(svg: bytes, caption: str) -> str:
-    """An SVG inside the page, with a text for those who do not see it."""
+    """An SVG inside the page, with a text for those who do not see it; on a narrow screen it scrolls sideways."""
     data = base64.b64encode(svg).decode("ascii")
     return (
-        f'<figure class="card"><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{data}"></figure>'
+        '<figure class="card"><div class="scroll">'
+        f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{data}"></div></figure>'
     )
 
 

@@ -74,7 +74,8 @@ def inspect(
         print(f"\nleft out, because {seen.name} has no data for them: {', '.join(left)}")
     with writing(folder, "choose another --out"):
         text_name, model = seen.config["corpus"]["name"], seen.config["model"]
-        lede = f"{model.get('kind', 'model')} of {model.get('layers', '?')} layers on {text_name}, step {seen.step:,}."
+        step = seen.best["step"] if which == "best" and seen.best else seen.step
+        lede = f"{model.get('kind', 'model')} of {model.get('layers', '?')} layers on {text_name}, step {step:,}."
         written = write_findings("Inspection", seen.name, lede, found, folder)
     print(f"\nwritten: {written[0]}, with {len(written) - 1} tables and figures beside it")
 

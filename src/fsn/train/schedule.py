@@ -48,11 +48,17 @@ class Schedule:
             falling = total - r.warmup_steps
         if r.warmup_steps + falling > total or (r.schedule != "constant" and falling < 1):
             limit = "--max-steps" if total == r.max_steps else "--epochs"
-            cooling = f"{falling:,}" if falling > 0 else "less than one"
+            cooling, options = (
+                f" and {falling:,} of cool-down",
+                "--warmup-steps, --cooldown or --cooldown-epochs",
+            )
+            if r.schedule == "constant":
+                cooling, options = "", "--warmup-steps"
+            elif falling < 1:
+                cooling = " and less than one of cool-down"
             raise UserError(
-                f"the schedule does not fit the run: {r.warmup_steps:,} steps of warm-up and {cooling} of cool-down in "
-                f"the {total:,} steps that {limit} gives; change --warmup-steps, --cooldown or --cooldown-epochs, or "
-                f"{limit}"
+                f"the schedule does not fit the run: {r.warmup_steps:,} steps of warm-up{cooling} in the {total:,} "
+                f"steps that {limit} gives; change {options}, or {limit}"
             )
         return cls(r.lr, r.lr_floor, r.warmup_steps, total - falling, total, r.schedule == "cosine")
 
