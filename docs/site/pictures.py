@@ -2,8 +2,8 @@
 
 Plain SVG without a background, in colours that show on white and on black. Curves and angles are computed from the
 formulas beside them; ``copy-depth`` shows the losses kept in ``results/``, ``distance`` what
-``benchmarks/results/reach-cpu.json`` holds, ``learning-rate`` small runs of ``docs/lab``
-and scales kept in ``results/``.
+``benchmarks/results/reach-cpu.json`` holds, ``learning-rate`` and ``small-parts`` small runs
+of ``docs/lab``, the former also scales kept in ``results/``.
 """
 
 from __future__ import annotations
@@ -453,6 +453,38 @@ def learning_rate() -> str:
     return svg(800, 306, title, parts)
 
 
+SMALL_PARTS = {
+    "transformer": ("transformer", GREY),
+    "kvshift": ("transformer with KV shift", GOLD),
+    "kuramoto-alpha1": ("Kuramoto attention", ORANGE),
+    "successor-alpha1": ("coupling to successors alone", GREEN),
+    "fsn-nophase-alpha1": ("FSN without phases", BLUE),
+    "fsn-alpha1": ("FSN", BLUE),
+    "fsn-score-alpha1": ("FSN, successor in the score", BLUE),
+}
+
+
+def small_parts() -> str:
+    """Small models with a cool-down, each at the rate with the lowest mean, of those that three seeds have tried."""
+    files = (FOLDER.parent / "lab" / "2026-11-19-cpu").glob("4[46]-small-*.jsonl")
+    runs = [json.loads(row) for file in files for row in file.read_text("utf-8").splitlines()]
+    x0, low, scale, y0, step = 250.0, 2.18, 3200.0, 60.0, 34
+    bottom = y0 + step * len(SMALL_PARTS) - 14
+    parts = [text(506, 22, "bits after 2,000 steps, the second half a cool-down", "m b")]
+    for tick in (2.2, 2.24, 2.28, 2.32):
+        x = x0 + scale * (tick - low)
+        parts += [line(x, y0 - 18, x, bottom, GREY, 0.5), text(x, bottom + 20, f"{tick:g}", "m")]
+    for i, (name, (said, colour)) in enumerate(SMALL_PARTS.items()):
+        y, found = y0 + step * i, [run for run in runs if run["run"].startswith(f"{name}-lr")]
+        seeds = [[run["valid_bits"] for run in found if run["lr"] == lr] for lr in {run["lr"] for run in found}]
+        best = min((bits for bits in seeds if len(bits) == 3), key=sum)
+        mean = x0 + scale * (sum(best) / 3 - low)
+        parts += [text(x0 - 16, y + 5, said, "e", colour), line(mean, y - 9, mean, y + 9, colour, 3)]
+        parts += [dot(x0 + scale * (bits - low), y, colour) for bits in sorted(best)]
+    parts.append(text(506, bottom + 44, "a dot is a seed, a bar their mean", "m"))
+    return svg(800, int(bottom) + 56, "Small models: the FSN leads, and not by the shift alone", parts)
+
+
 def icon() -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
@@ -473,6 +505,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "copy-depth": copy_depth,
     "distance": distance,
     "learning-rate": learning_rate,
+    "small-parts": small_parts,
     "icon": icon,
 }
 
