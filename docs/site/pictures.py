@@ -476,7 +476,9 @@ def small_parts() -> str:
         parts += [line(x, y0 - 18, x, bottom, GREY, 0.5), text(x, bottom + 20, f"{tick:g}", "m")]
     for i, (name, (said, colour)) in enumerate(SMALL_PARTS.items()):
         y, found = y0 + step * i, [run for run in runs if run["run"].startswith(f"{name}-lr")]
-        seeds = [[run["valid_bits"] for run in found if run["lr"] == lr] for lr in {run["lr"] for run in found}]
+        seeds = [
+            [run["valid_bits"] for run in found if run["lr"] == lr] for lr in {run["lr"] for run in found}
+        ]
         best = min((bits for bits in seeds if len(bits) == 3), key=sum)
         mean = x0 + scale * (sum(best) / 3 - low)
         parts += [text(x0 - 16, y + 5, said, "e", colour), line(mean, y - 9, mean, y + 9, colour, 3)]
