@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.torch import load_file
@@ -400,10 +401,15 @@ SMALL_RUNS = {
 }
 
 
+def lab_runs(*names: str) -> list[dict[str, Any]]:
+    """The lines of files of ``docs/lab``, each a run."""
+    files = (FOLDER.parent / "lab" / name for name in names)
+    return [json.loads(row) for file in files for row in file.read_text("utf-8").splitlines()]
+
+
 def learning_rate() -> str:
     """Small models at five learning rates, and the bounds of the full-size FSN at two."""
-    lab = FOLDER.parent / "lab" / "2026-11-18-cpu" / "35-bound-start.jsonl"
-    runs = [json.loads(row) for row in lab.read_text("utf-8").splitlines()]
+    runs = lab_runs("2026-11-18-cpu/35-bound-start.jsonl")
     x0, x1, y0, low, top, scale = 50.0, 400.0, 250.0, 2.4, 2.85, 400.0
     parts = [text((x0 + x1) / 2, 22, "bits after 1,000 steps, small models", "m b")]
     for tick in (2.4, 2.6, 2.8):
@@ -466,8 +472,7 @@ SMALL_PARTS = {
 
 def small_parts() -> str:
     """Small models with a cool-down, each at the rate with the lowest mean, of those that three seeds have tried."""
-    files = (FOLDER.parent / "lab" / "2026-11-19-cpu").glob("4[46]-small-*.jsonl")
-    runs = [json.loads(row) for file in files for row in file.read_text("utf-8").splitlines()]
+    runs = lab_runs("2026-11-19-cpu/44-small-cool-down.jsonl", "2026-11-19-cpu/46-small-parts.jsonl")
     x0, low, scale, y0, step = 250.0, 2.18, 3200.0, 60.0, 34
     bottom = y0 + step * len(SMALL_PARTS) - 14
     parts = [text(506, 22, "bits after 2,000 steps, the second half a cool-down", "m b")]
@@ -475,11 +480,11 @@ def small_parts() -> str:
         x = x0 + scale * (tick - low)
         parts += [line(x, y0 - 18, x, bottom, GREY, 0.5), text(x, bottom + 20, f"{tick:g}", "m")]
     for i, (name, (said, colour)) in enumerate(SMALL_PARTS.items()):
-        y, found = y0 + step * i, [run for run in runs if run["run"].startswith(f"{name}-lr")]
-        seeds = [
-            [run["valid_bits"] for run in found if run["lr"] == lr] for lr in {run["lr"] for run in found}
-        ]
-        best = min((bits for bits in seeds if len(bits) == 3), key=sum)
+        y, by_rate = y0 + step * i, dict[float, list[float]]()
+        for run in runs:
+            if run["run"].startswith(f"{name}-lr"):
+                by_rate.setdefault(run["lr"], []).append(run["valid_bits"])
+        best = min((bits for bits in by_rate.values() if len(bits) == 3), key=sum)
         mean = x0 + scale * (sum(best) / 3 - low)
         parts += [text(x0 - 16, y + 5, said, "e", colour), line(mean, y - 9, mean, y + 9, colour, 3)]
         parts += [dot(x0 + scale * (bits - low), y, colour) for bits in sorted(best)]

@@ -402,14 +402,12 @@ class Run:
             raw = hashes.read(self.folder, "best.safetensors")
         except FileNotFoundError:
             going = not self.finished and any((self.folder / name).exists() for name in ("last", "lock"))
-            raise UserError(
-                f"{self.folder} has no best.safetensors"
-                + (
-                    " yet: wait for an epoch, or load the last weights"
-                    if going
-                    else ", it was kept without its weights: train it again, or take a run that has them"
-                )
-            ) from None
+            rest = (
+                " yet: wait for an epoch, or load the last weights"
+                if going
+                else ", it was kept without its weights: train it again, or take a run that has them"
+            )
+            raise UserError(f"{self.folder} has no best.safetensors{rest}") from None
         weights, about = unpack(raw, str(path))
         self._check_about(about, path)
         return weights, hashes.sha256(raw)
