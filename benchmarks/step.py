@@ -151,7 +151,7 @@ def run(options: argparse.Namespace, device: torch.device, path: Path | None = N
     last: dict[tuple[bool, bool], float] = {}  # how long the last row of a kind took
     store(plan)
     for i, case in enumerate(plan):
-        kind = (case.model == "transformer", str(case) in cold)
+        kind = (case.model.startswith("transformer"), str(case) in cold)
         if options.seconds is not None:
             remaining = options.seconds - (time.perf_counter() - started)
             if remaining < last.get(kind, 0.0):
@@ -229,7 +229,7 @@ def combinations(options: argparse.Namespace, gpu: bool) -> list[Case]:
             raise UserError(f"a window of {length} does not fit {tokens} tokens a step; take 2 to {tokens}")
         for size in sizes:
             for model in options.models:
-                tiny: dict[str, Any] = {} if gpu else TINY["transformer" if model == "transformer" else "fsn"]
+                tiny: dict[str, Any] = {} if gpu else TINY["transformer" if model.startswith("transformer") else "fsn"]
                 config = preset(f"{model}-{size}", SYMBOLS, **tiny)
                 plan.append(Case(model, size, length, tokens // length, config))
     return plan
