@@ -83,7 +83,7 @@ def test_copy_depth_claims(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, TINY)
     states = {
         "base-behind-everywhere": HOLDS,
-        "base-peaks-at-16-23": HOLDS,
+        "base-peaks-on-long-copies": HOLDS,
         "base-returns-at-24-32": HOLDS,
         "base-spikes": HOLDS,
         "base-largest-at-17": HOLDS,

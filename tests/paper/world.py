@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fsn.measure import Battery, Table
 from fsn.measure.coupling import KernelReading
+from fsn.measure.looks import Looks
 from fsn.measure.states import DepthProfile
 from fsn.models import config_to_dict
 from fsn.paper import needs
@@ -63,6 +64,8 @@ class Facts:
     kernel: dict[str, NDArray[np.complex128]] = field(default_factory=dict)
     repulsive: Sequence[float] = (0.15,) * 4
     states: dict[str, list[float]] = field(default_factory=dict)
+    looks: tuple[float, float, float, float] = (0.1, 0.01, 1.6, 0.9)
+    """Attention at the same place and at what came next; bits the first and the second time."""
 
 
 Key = tuple[Need, int]
@@ -151,6 +154,7 @@ def run_of(need: Need, seed: int, facts: Facts) -> Run:
             "valid_s": 0.1 * facts.epoch_s,
             "cumulative_s": facts.epoch_s * i,
             "peak_memory_gb": facts.memory,
+            "train_memory_gb": facts.memory,
         }
         for i, loss in enumerate(facts.losses, 1)
     ]
@@ -191,6 +195,9 @@ class MadeUpBench(Bench):
             return Table(
                 ("layer", "repulsive"), [{"layer": i, "repulsive": x} for i, x in enumerate(facts.repulsive)]
             )
+        if name == "looks":
+            same, after, first, second = facts.looks
+            return Looks(run.name, (0, 1), np.array([[0.0, 0.0], [same, after]]), first, second)
         assert name == "states"
         return DepthProfile(run.name, True, list(range(5)), facts.states, {})
 
@@ -241,12 +248,13 @@ def agreeing() -> World:
     w.add(needs.FSN, seeds, **fsn, touch=0.02)
     for seed, margins in deep.items():
         w.change(needs.FSN, seed, margins=margins)
-    states = {"cosine": [0.05, 0.1, 0.15, 0.2, 0.22]}
+    states = {"cosine": [0.05, 0.1, 0.15, 0.2, 0.22], "wound": [0.0, 0.01, 0.03, 0.05, 0.1]}
     noisy = kernel(PRESENT, SUCCESSOR, 0.002, ("start",)) | kernel(PRESENT, SUCCESSOR, 0.02, ("epoch 11",))
     w.change(needs.FSN, 0, kernel=noisy | kernel(PRESENT, SUCCESSOR), states=states)
     xf = [through(*XF_KNOTS, offset=0.002 * s) for s in range(5)]
     w.add(needs.TRANSFORMER_FIVE, xf, touch=0.0)
     states = {"cosine": [0.05, 0.1, 0.2, 0.3, 0.4], "effective_rank": [90.0, 80.0, 70.0, 60.0, 50.0]}
+    states |= {"stable_rank": [9.0, 8.0, 7.0, 6.0, 5.0]}
     w.change(needs.TRANSFORMER_FIVE, 0, states=states)
     real = ((1, 1.765), (2, 1.6934), (10, 1.6262), (30, 1.6055))
     w.add(needs.NO_PHASES, [through(*real, offset=0.0005 * s) for s in range(3)], **fsn)
@@ -268,8 +276,6 @@ def agreeing() -> World:
         spikes = {depth: size * height for depth, height in spikes.items()}
         margins = by_bin(0.012, 0.017, 0.035, 0.051, 0.0, 0.077, **spikes)
         w.change(needs.KURAMOTO, seed, margins=margins)
-    states = {"cosine": [0.05, 0.1, 0.2, 0.3, 0.4], "token_order": [0.1, 0.2, 0.3, 0.4, 0.5]}
-    w.change(needs.KURAMOTO, 0, states=states)
     first = xf[0]
 
     def tracking(lead: int, behind: float, offset: float = 0.0, epochs: int = 30) -> list[float | None]:

@@ -297,6 +297,7 @@ SPEEDS = {
     "eval_tokens_per_s": ("Validation speed, in tokens per second.", ",.0f"),
     "epoch_s": ("Training and validation of an epoch, in seconds.", ".1f"),
     "peak_memory_gb": ("Largest device memory of any epoch, in GB.", ".2f"),
+    "train_memory_gb": ("The same without validation; newer runs on a GPU.", ".2f"),
 }
 
 
@@ -313,12 +314,16 @@ def measure_efficiency(run: Run, steady: bool = False) -> dict[str, float]:
     every = finished_epochs(run)
     epochs = [row for i, row in enumerate(every, 1) if i not in slow] or every
     training, validation = epoch_values(epochs, "train_s"), epoch_values(epochs, "valid_s")
-    memory = [value for value in epoch_values(every, "peak_memory_gb") if math.isfinite(value)]
+
+    def largest(name: str) -> float:
+        return max((value for value in epoch_values(every, name) if math.isfinite(value)), default=math.nan)
+
     return {
         "train_tokens_per_s": _mean(epoch_values(epochs, "tokens_per_s")),
         "eval_tokens_per_s": _mean(epoch_values(epochs, "eval_tokens_per_s")),
         "epoch_s": _mean([a + b for a, b in zip(training, validation, strict=True)]),
-        "peak_memory_gb": max(memory, default=math.nan),
+        "peak_memory_gb": largest("peak_memory_gb"),
+        "train_memory_gb": largest("train_memory_gb"),
     }
 
 

@@ -19,7 +19,6 @@ from ..progress import track
 from ..train import Run
 from .bench import Bench
 from .rows import (
-    ABOUT_SPEED,
     COMPUTED,
     FAILS,
     FAILS_SO_FAR,
@@ -85,10 +84,7 @@ def write_claims(judged: Sequence[tuple[Claim, Verdict]], folder: Path, scale: s
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "claims.csv"
     columns = ("claim", "where", "the paper says", "about", "verdict", "evidence", "scale")
-    rows = [
-        (c.name, c.where, c.says, ABOUT_SPEED if c.speed else "", v.state, v.evidence, scale)
-        for c, v in judged
-    ]
+    rows = [(c.name, c.where, c.says, c.about, v.state, v.evidence, scale) for c, v in judged]
     table_of(columns, rows).write_csv(path)
     return path
 
@@ -123,7 +119,7 @@ def item_markdown(item: Item, result: Result, pictures: str) -> str:
 
 def claim_words(claim: Claim) -> str:
     """The sentence, and what to know about it."""
-    return claim.says + (f" (About {ABOUT_SPEED}.)" if claim.speed else "")
+    return claim.says + (f" ({claim.about})" if claim.about else "")
 
 
 def claims_markdown(judged: Sequence[tuple[Claim, Verdict]]) -> str:
@@ -207,8 +203,8 @@ def end_markdown(report: Report) -> str:
     if missing := bench.standing(needs).absent():
         how = "`fsn reproduce --all --run` trains them, `fsn reproduce --sweep FILE` lists them for `fsn sweep`."
         lines += ["## Missing runs", "", how, "", *(f"- {one}" for one in missing.split("; ")), ""]
-    if runs := bench.used(needs):
-        lines += ["## Runs used", "", runs_table(runs).to_markdown()]
+    if bench.found:
+        lines += ["## Runs used", "", runs_table(bench.found).to_markdown()]
     if bench.refused:
         lines += ["## Runs left out", "", *(f"- {reason}" for reason in bench.refused), ""]
     return "\n".join(lines)

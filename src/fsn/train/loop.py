@@ -477,8 +477,10 @@ class Training:
 
     def _end_epoch(self) -> None:
         """Validate, record the result, save the best weights, write a checkpoint."""
-        s = self.state
+        s, device = self.state, self.world.device
+        before = peak_memory_gb(device)
         result = self._validate(f"validation {s.epoch} of {self.recipe.epochs}")
+        training, peak = self.world.all_reduce_max([before, peak_memory_gb(device)])
         best = math.isfinite(result.bits) and (s.best_bits is None or result.bits < s.best_bits)
         if best:
             s.best_epoch, s.best_bits = s.epoch, result.bits
@@ -493,9 +495,12 @@ class Training:
             tokens_per_s=round(speed, 1),
             eval_tokens_per_s=round(result.tokens_per_s, 1),
             train_s=round(s.epoch_train_s, 3),
-            peak_memory_gb=round(self.world.all_reduce_max([peak_memory_gb(self.world.device)])[0], 3),
+            peak_memory_gb=round(peak, 3),
+            **({"train_memory_gb": round(training, 3)} if device.type == "cuda" else {}),
             best=best,
         )
+        if device.type == "cuda":  # of a process on a CPU only the peak so far is known
+            torch.cuda.reset_peak_memory_stats(device)
         per_byte = fields.get("valid_bits_per_byte")
         self.folder.say(
             f"epoch {s.epoch}, step {s.step:,}: train {train_bits:.4f}, "

@@ -59,7 +59,8 @@ DURATION = {"recipe.epochs", "recipe.max_steps"}
 ENDING = DURATION | {f"recipe.{name}" for name in ("schedule", "cooldown", "cooldown_epochs", "lr_floor")}
 """With these, those that only say how the learning rate falls at the end. They may change (--extend) where the steps
 already done keep their learning rates: see schedule.py."""
-TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s", "peak_memory_gb"}
+TIMES = {"tokens_per_s", "eval_tokens_per_s", "train_s", "valid_s", "cumulative_s"}
+TIMES |= {"peak_memory_gb", "train_memory_gb"}
 """Fields of a line that differ between two runs of one config."""
 
 

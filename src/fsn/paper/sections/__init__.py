@@ -43,6 +43,7 @@ CLAIMS: tuple[Claim, ...] = (
     *main.CLAIMS,
     *copy_depth.CLAIMS,
     *coupling.CLAIMS,
+    *beyond.CLAIMS,
     *scale.CLAIMS,
     *parts.CLAIMS,
     *scale.SPEED_CLAIMS,

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ... import data
 from ...measure import losses
@@ -43,15 +44,15 @@ from ..rows import (
     Found,
     Measurement,
     Result,
-    below,
     cite,
     item,
     listing,
     macro,
     parameter_totals,
     signed,
+    told_apart,
 )
-from .main import difference, margin, mean
+from .main import difference, lower, margin, mean
 
 # -- ablations ---------------------------------------------------------------------------------------------
 
@@ -292,19 +293,36 @@ def kernel_adds_4nk(b: Bench) -> Found:
     return more == expected, f"{more:,.0f} per layer more than the base layer at k = 176; 4Nk = {expected:,}"
 
 
-def proposition_1(b: Bench) -> Found:
-    """Coupling to successors by the op that the model uses, against Sakaguchi's form with δ_u as its angle."""
+def drawn() -> tuple[Tensor, Tensor, Pair]:
+    """Phases (B, T, k), attention (B, T, T) and a plain sine in float64, to try equations on."""
     generator = torch.Generator().manual_seed(0)
     theta = 6 * torch.rand(2, 12, 5, dtype=torch.float64, generator=generator)
     scores = torch.randn(2, 12, 12, dtype=torch.float64, generator=generator)
-    attention = causal_softmax(scores)
-    one = Pair(torch.ones(1, 5, dtype=torch.float64), None)
+    return theta, causal_softmax(scores), Pair(torch.ones(1, 5, dtype=torch.float64), None)
+
+
+def base_is_a_gradient(b: Bench) -> Found:
+    """Coupling to attended tokens by the op that the model uses, against autograd of their disagreement with θ_t."""
+    theta, attention, one = drawn()
+    ours = coupling(theta, attention, one, None, harmonics=1, frame="rest")
+    own = theta.clone().requires_grad_()
+    disagreement = 1 - torch.cos(theta[:, None] - own[:, :, None])  # (B, t, u, k)
+    (gradient,) = torch.autograd.grad((attention[..., None] * disagreement).sum(), own)
+    return equal(ours, -gradient)
+
+
+def equal(ours: Tensor, theirs: Tensor) -> Found:
+    largest = float((ours - theirs).abs().max())
+    return largest < 1e-12, f"largest difference {largest:.0e} over {ours.numel()} couplings in float64"
+
+
+def proposition_1(b: Bench) -> Found:
+    """Coupling to successors by the op that the model uses, against Sakaguchi's form with δ_u as its angle."""
+    theta, attention, one = drawn()
     ours = coupling(theta, attention, None, one, harmonics=1, frame="rest")
     steps = theta[:, 1:] - theta[:, :-1]
     apart = theta[:, None, :-1] - theta[:, :, None]  # θ_u − θ_t: (B, t, u, k)
-    theirs = (attention.tril(-1)[:, :, :-1, None] * torch.sin(apart + steps[:, None])).sum(dim=2)
-    largest = float((ours - theirs).abs().max())
-    return largest < 1e-12, f"largest difference {largest:.0e} over {ours.numel()} couplings in float64"
+    return equal(ours, (attention.tril(-1)[:, :, :-1, None] * torch.sin(apart + steps[:, None])).sum(dim=2))
 
 
 PENALTIES = {
@@ -326,7 +344,10 @@ def delay_matters_most(b: Bench) -> Found:
     b.run(NO_DELAY)
     others = {name: [need.seed(0) for need in pair] for name, pair in PENALTIES.items() if name != "delay"}
     names = ["delay", *b.in_hand(others)]
-    return listing(penalties(b, *names), lambda p: p[0] > max(p[1:]), signed, f"{{}} ({', '.join(names)})")
+    found = penalties(b, *names)
+    verdict = listing(found, lambda p: p[0] > max(p[1:]), signed, f"{{}} ({', '.join(names)})")
+    told_apart(b, [NO_DELAY], [found[0] - max(found[1:])], verdict[1])
+    return verdict
 
 
 def lead_closes(b: Bench) -> Found:
@@ -363,6 +384,9 @@ CLAIMS = (
           (), lambda b: listing([coefficients_share()], lambda v: v[0] < 1, ".2f", "{} percent")),
     Claim("kernel-adds-4nk", "Section 2.5", "The kernel adds 4Nk real parameters per layer over the base layer.",
           (), kernel_adds_4nk),
+    Claim("base-coupling-is-a-gradient", "Section 3.1",
+          "The base coupling is the negative gradient of the disagreement with the attended tokens.",
+          (), base_is_a_gradient),
     Claim("delay-is-sakaguchi-frustration", "Proposition 1",
           "Coupling to the successor of a token is Kuramoto–Sakaguchi coupling to the token itself, frustrated by its "
           "transition.", (), proposition_1),
@@ -388,7 +412,7 @@ CLAIMS = (
     Claim("delay-helps", "Section 5", "Without the delay, harmonics alone, the loss at epoch two is higher.",
           (NO_DELAY, FSN_EARLY.seed(0)), lambda b: listing(penalties(b, "delay"), lambda p: p[0] > 0, signed)),
     Claim("phases-help-early", "Section 5", "Early in training the static phases help: lower seed mean at epoch two.",
-          (FSN_EARLY, NO_PHASES_EARLY), lambda b: below(mean(b, FSN_EARLY), mean(b, NO_PHASES_EARLY))),
+          (FSN_EARLY, NO_PHASES_EARLY), lambda b: lower(b, FSN_EARLY, NO_PHASES_EARLY)),
     Claim("phases-lead-closes", "Section 5",
           "The lead of the phases closes by thirty epochs (here: not above two standard errors).",
           (FSN_EARLY, NO_PHASES_EARLY, FSN.seed(0, 1, 2), NO_PHASES), lead_closes),
@@ -411,7 +435,7 @@ CLAIMS = (
           TEN, mean_field_recovers),
     Claim("winding-register-helps", "Appendix A",
           "The winding register has lower validation loss than the plain mean-field row.",
-          (WINDING, MEAN_FIELD), lambda b: below(mean(b, WINDING), mean(b, MEAN_FIELD))),
+          (WINDING, MEAN_FIELD), lambda b: lower(b, WINDING, MEAN_FIELD)),
     Claim("bound-is-essential", "Appendix A",
           "Without the bound the run diverges within the first epoch (not finite, or worse than guessing).",
           (NO_BOUND,), bound_is_essential),

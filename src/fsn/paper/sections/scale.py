@@ -41,8 +41,9 @@ from ..rows import (
     macro,
     signed,
     times,
+    told_apart,
 )
-from .main import LONG, Pair, final, lowest, margin, marked, mean
+from .main import LONG, Pair, final, lower, lowest, margin, marked
 from .parts import heavier
 
 # -- the ladder --------------------------------------------------------------------------------------------
@@ -339,7 +340,7 @@ def wall_clocks(
 
 
 def finishes_below(pair: Pair, b: Bench) -> Found:
-    return below(mean(b, pair[0]), mean(b, pair[1]))
+    return lower(b, *pair)
 
 
 def still_improving(b: Bench) -> Found:
@@ -354,20 +355,24 @@ def goes_on_below(b: Bench) -> Found:
     rungs = b.in_hand({name: RUNGS[name] for name in COMPLETED})
     if len(found) < sum(len(target(b, RUNGS[name]).curves) for name in rungs):
         return False, "not every FSN seed reaches the transformer's final loss"
-    return min(found) > 0, f"{listed(sorted(found))} bits below"
+    low, high = (cite("wall_clock", "final loss below target after crossing", end).value for end in "01")
+    return low / 2 <= min(found) and max(found) <= 1.5 * high, f"{listed(sorted(found))} bits below"
 
 
 def no_transformer_reaches(b: Bench) -> Found:
-    parts, fine = [], True
+    parts, apart, fine = [], {}, True
     for name, (fsn, transformer) in RUNGS.items():
         finals = [final(run, b, fsn.epochs) for run in b.by_seed(fsn).values()]
         ours = max((x for x in finals if math.isfinite(x)), default=math.nan)  # of the others judge() speaks
         theirs = lowest(b, [first_epochs(run, b.epoch(50)) for run in b.begun(transformer)])
         if not math.isnan(ours) and not math.isnan(theirs):
             fine &= theirs > ours
+            apart[name] = theirs - ours
             parts.append(f"{name}: lowest transformer {theirs:.4f}, highest FSN {ours:.4f}")
     if not parts:
         raise NotRun(f"missing: {b.standing(NEEDS).absent()}")
+    for name, difference in apart.items():
+        told_apart(b, RUNGS[name], [difference], "; ".join(parts))
     return fine, "; ".join(parts)
 
 
@@ -409,7 +414,10 @@ def evaluation_gap(b: Bench) -> Found:
 
 
 def training_memory(b: Bench) -> Found:
-    raise NotRun(f"needs the memory of training alone, and what is logged is {RUN_PEAK}")
+    found = [speed(b.runs(need), "train_memory_gb").mean for need in (FSN_1M, TRANSFORMER_1M)]
+    if any(map(math.isnan, found)):
+        raise NotRun(f"needs the memory of training alone, and these runs logged {RUN_PEAK}")
+    return listing(found, lambda gb: gb[0] > gb[1], ".2f", "{} GB against {}")
 
 
 def seeds_vary(b: Bench) -> Found:
@@ -427,7 +435,7 @@ CLAIMS = (
             PAIRS[name], partial(finishes_below, PAIRS[name])) for name in ("2M", "4M", "8M")),
     Claim("ladder-8m-below-final", "Section 4.5",
           "At 8M the FSN is by epoch fourteen below the transformer's completed thirty-epoch value.",
-          (PAIRS["8M"][0], FINAL_8M), lambda b: below(mean(b, PAIRS["8M"][0]), mean(b, FINAL_8M))),
+          (PAIRS["8M"][0], FINAL_8M), lambda b: lower(b, PAIRS["8M"][0], FINAL_8M)),
     Claim("ladder-lighter", "Section 4.5",
           "The FSN models of the ladder are lighter than their transformers by 2.0, 4.0 and 0.15 percent.",
           (), lambda b: listing([-heavier(size) for size in ("2m", "4m", "8m")],
@@ -458,7 +466,9 @@ CLAIMS = (
     Claim("fsn-still-improving", "Section 4.6",
           "At the crossing the FSN still improves by roughly one to nine millibits per epoch (here: 0.5 to 12).",
           NEEDS, still_improving),
-    Claim("fsn-goes-on-below", "Section 4.6", "On the completed rungs every FSN seed ends below the target it crossed.",
+    Claim("fsn-goes-on-below", "Section 4.6",
+          "On the completed rungs every FSN seed ends 0.006 to 0.039 bits below the target it crossed (here: 0.003 to "
+          "0.059).",
           tuple(need for name in COMPLETED for need in RUNGS[name]), goes_on_below),
     Claim("no-transformer-reaches-fsn", "Section 4.6",
           "No transformer run reaches the final loss of any FSN run at any scale or seed.",
@@ -500,7 +510,7 @@ SPEED_CLAIMS = (
           (FSN_1M, TRANSFORMER_1M),
           evaluation_gap, speed=True),
     Claim("more-memory", "Appendix B", "The FSN's peak training memory is larger than the transformer's.",
-          (), training_memory, speed=True),
+          (FSN_1M, TRANSFORMER_1M), training_memory, speed=True),
     Claim("mean-field-slower", "Appendix B", "The FSN-MF trains more slowly than the FSN.",
           (MEAN_FIELD_1M, FSN_1M), lambda b: still_slower(b, MEAN_FIELD_1M, FSN_1M), speed=True),
 )
