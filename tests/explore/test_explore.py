@@ -53,6 +53,13 @@ def kuramoto() -> Explorer:
     return Explorer({"kuramoto": plain, "fsn-1m": whole})
 
 
+def test_a_run_called_cut_is_not_taken_for_fields_that_are_off(explorer: Explorer) -> None:
+    both = Explorer({"cut": explorer.model, "other": explorer.model})
+    read = both.read("ab", [(0, "successor")])
+    assert list(read["models"]) == ["cut (run)", "other", "cut"]
+    assert read["models"]["cut (run)"] == read["models"]["other"] != read["models"]["cut"]
+
+
 @pytest.fixture(scope="module")
 def client(explorer: Explorer) -> TestClient:
     return TestClient(make_app(explorer), base_url="http://127.0.0.1:8000")

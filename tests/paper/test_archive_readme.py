@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 import runpy
@@ -20,7 +21,7 @@ from fsn.paper.archive import add_measurements, archive_run
 from fsn.paper.bench import MEASURED, Bench
 from fsn.paper.sections import item_named
 from fsn.paper.writing import make_report, write_report
-from fsn.train import load_run, train
+from fsn.train import hashes, load_run, train
 from fsn.train.evaluate import read_evaluations
 from fsn.train.sweep import read_sweep
 from tests.paper.made_up import bench_of, falling, write_run
@@ -227,6 +228,10 @@ def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
     bench = bench_of(tmp_path / "results", TINY, tmp_path / "nothing")
     archived = bench.run(need)
     measured = bench_of(tmp_path / "runs", TINY, tmp_path / "other").losses(run, "text")
+    kept = (target / FILE).read_bytes()
+    archive_run(run.folder, tmp_path / "results")
+    assert (target / FILE).read_bytes() == kept, "the weights are those it was measured on"
+    assert stored_losses(load_run(target), bench.battery("text")) is not None, "and its hash is there"
     assert np.abs(bench.losses(archived, "text") - measured).max() < 0.01, "half precision"
     assert bench.losses(archived, "text").mean() == pytest.approx(measured.mean(), abs=1e-3)
     (target / "best.safetensors").write_bytes(b"other weights")
@@ -236,6 +241,19 @@ def test_losses_kept_beside_a_run_are_the_measured_ones(tmp_path: Path) -> None:
         stored_losses(archived, bench.battery("text"))
     (target / "hashes.json").unlink()
     assert stored_losses(archived, bench.battery("text")) is None
+
+
+def test_measurements_of_other_weights_are_not_kept(tmp_path: Path) -> None:
+    """A run that went on and got better."""
+    run = write_run(tmp_path / "runs", needs.FSN, falling(1.6, 0.3, 2), weights=b"weights", name="a")
+    target = archive_run(run, tmp_path / "results")
+    (target / MEASURED).write_text(json.dumps({"weights": hashlib.sha256(b"weights").hexdigest()}))
+    hashes.add(target, MEASURED)
+    archive_run(run, tmp_path / "results")
+    assert (target / MEASURED).is_file()
+    (run / "best.safetensors").write_bytes(b"better")
+    archive_run(run, tmp_path / "results")
+    assert not (target / MEASURED).exists()
 
 
 def test_tables_need_neither_text_nor_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,6 +445,8 @@ def test_commands(
         (["reproduce", "abblations"], "there is no item 'abblations'; did you mean ablations? the items are"),
         (["reproduce", "main", "--all"], "not both"),
         (["archive", "nowhere"], "no run folder"),
+        (["reproduce", "--all", "--where", "nowhere"], "there is no folder nowhere"),
+        (["reproduce", "parameters", "--where", "nowhere"], "there is no folder nowhere"),
         (["reproduce", "parameters", "--out", "file"], "file cannot be written (Not a directory)"),
     ):
         with pytest.raises(SystemExit) as ended:

@@ -407,7 +407,9 @@ def test_runs_with_fewer_epochs_give_a_verdict_so_far_where_they_say_something()
     assert judge(BY_NAME["converges-late"], bench).state == OPEN, "thirty epochs say nothing about fifty"
     assert judge(BY_NAME["widest-spread-at-16-23"], bench).state == OPEN, "one seed has no spread"
     bench = other(lambda w: (change(w), w.change(FSN, 0, kernel=kernel(SUCCESSOR, PRESENT))))
-    assert judge(BY_NAME["first-harmonic-strengthens"], bench).state == FAILS_SO_FAR, "not yet the paper's runs"
+    assert judge(BY_NAME["first-harmonic-strengthens"], bench).state == FAILS_SO_FAR, (
+        "not yet the paper's runs"
+    )
 
 
 def shorter(need: needs.Need, epochs: int) -> Change:

@@ -325,6 +325,22 @@ def test_a_finished_run_offers_only_what_works(run: Path, capsys: pytest.Capture
     assert tuned.finished
 
 
+def test_more_epochs_do_not_lengthen_a_run_that_is_limited_by_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    go_on(out, max_steps=3)
+    before = files(out)
+    go_on(out, quiet=False, max_steps=3, epochs=9, extend=True)
+    assert "to train it longer give --max-steps above 3 and --extend" in capsys.readouterr().err
+    after = files(out)
+    assert {name: data for name, data in after.items() if name != "log.txt"} == {
+        name: data for name, data in before.items() if name != "log.txt"
+    }
+    assert go_on(out, max_steps=3).finished, "the command it was started with still serves"
+    assert go_on(out, max_steps=4, extend=True).step == 4
+
+
 def test_metrics_that_were_lost_leave_a_finished_run_finished(run: Path) -> None:
     (run / "metrics.jsonl").write_bytes(b"")
     assert "is shorter" in refused(run, epochs=3, extend=True)

@@ -185,6 +185,7 @@ def test_another_config_is_refused_by_the_names_of_its_fields(tmp_path: Path) ->
 def test_resume_never_and_must(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run to resume"):
         go(tmp_path / "run", resume="must")
+    assert not (tmp_path / "run").exists()
     go(tmp_path / "run", max_steps=3, resume="never")
     with pytest.raises(UserError, match="already holds a run"):
         go(tmp_path / "run", max_steps=3, resume="never")

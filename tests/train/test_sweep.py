@@ -57,6 +57,13 @@ def test_a_grid_and_a_list(tmp_path: Path) -> None:
     assert read_sweep(tmp_path / "sweep.yaml", tmp_path / "else")[0].out.parent == tmp_path / "else"
 
 
+def test_a_run_keeps_its_name_when_a_list_grows(tmp_path: Path) -> None:
+    """A finished run is found again by its folder."""
+    for seeds in ([0], [0, 1]):
+        jobs = read_sweep(plan(tmp_path, grid={"preset": "fsn-1m", "seed": seeds, "lr": 0.002}))
+        assert jobs[0].name == "fsn-1m-seed0"
+
+
 @pytest.mark.parametrize(
     "windows", [{}, {"length": 32}, {"length": 32, "train_stride": 64, "eval_stride": 128}]
 )
@@ -95,6 +102,7 @@ def test_arguments_are_what_fsn_train_reads(windows: dict[str, int]) -> None:
             "run fsn-1n: there is no preset 'fsn-1n'; did you mean",
         ),
         ("grid: {preset: fsn-1m, model.layres: [2, 3]}", "fsn-1m has no field 'layres'"),
+        ("grid: {preset: fsn-1m, k: [8, 16]}", r"no field 'k'.*\(a field of the model is model\.k\)"),
         ("runs: [{preset: fsn-1m, model: {k: 0}}]", "run fsn-1m: k is 0; take at least 1"),
         ("runs: [{preset: a}, {preset: a}]", "two runs are called 'a'"),
         ("runs: [{preset: a, name: ../a}]", "not a good name"),

@@ -57,6 +57,8 @@ class Explorer:
 
     def __init__(self, models: Mapping[str, LanguageModel]) -> None:
         self.models = dict(models)
+        if "cut" in self.models:  # the page's name for the first model with fields off
+            self.models = {f"{n} (run)" if n == "cut" else n: model for n, model in self.models.items()}
         self.name, self.model = next(iter(self.models.items()))
         encodings = [meaning(model) for model in self.models.values()]
         if any(other != encodings[0] for other in encodings):

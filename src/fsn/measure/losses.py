@@ -102,8 +102,7 @@ def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
     path, there = run.folder / FILE, weights_hash(run.folder)
     if not path.is_file():
         return None
-    named = read_arrays(path, "weights")
-    weights = there if named is None else named[0].tobytes().decode("ascii", "replace")
+    weights = losses_weights(run.folder) or there
     if weights is None or there not in (None, weights):
         return None
     hashes.read(run.folder, FILE)  # says so where it was edited or damaged
@@ -113,6 +112,12 @@ def stored_losses(run: Run, battery: Battery) -> NDArray[np.float32] | None:
         return None
     fits = stored[0].shape == battery.depth.shape and stored[0].dtype in (np.float32, np.float16)
     return stored[0].astype(np.float32) if fits else None
+
+
+def losses_weights(folder: Path) -> str | None:
+    """The sha256 of the weights whose losses a folder keeps; None where it keeps none, or they do not say."""
+    named = read_arrays(folder / FILE, "weights") if (folder / FILE).is_file() else None
+    return None if named is None else named[0].tobytes().decode("ascii", "replace")
 
 
 def store_losses(

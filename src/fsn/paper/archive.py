@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import check_writable, is_plain_name, write_text_atomic, writing
-from ..measure.losses import FILE, store_losses
+from ..measure.losses import FILE, losses_weights, store_losses
 from ..measure.metrics import check_metrics
 from ..measure.training import best_epoch
 from ..progress import say
@@ -39,7 +39,7 @@ from ..train.evaluate import (
 )
 from ..train.run import same_but_seed, weights_hash
 from ..train.world import World, choose_device
-from .bench import MEASURED, Bench, store_measurements, store_text
+from .bench import MEASURED, Bench, measured_weights, store_measurements, store_text
 from .needs import PAPER, Scale, epochs_of
 from .sections import MEASUREMENTS
 
@@ -88,6 +88,7 @@ def archive_run(
     ):
         copy = Path(scratch) / "run"
         _copy(run, copy, (*FILES, *([WEIGHTS] if weights else []), *([STATE] if resume_state else [])))
+        _keep_measurements(target, copy, weights_hash(run.folder))
         _put(copy, target, Path(scratch) / "before")
     return target
 
@@ -126,6 +127,14 @@ def _copy(run: Run, copy: Path, names: tuple[str, ...]) -> None:
         if (copy / text).is_file():
             _without_folders(copy / text, run.folder)
     hashes.hash_files(copy)
+
+
+def _keep_measurements(before: Path, copy: Path, weights: str | None) -> None:
+    """What was measured for an earlier archive of the run, if it was measured on the weights that it has now."""
+    for name, measured_on in ((FILE, losses_weights), (MEASURED, measured_weights)):
+        if weights is not None and not (copy / name).exists() and measured_on(before) == weights:
+            (copy / name).write_bytes(hashes.read(before, name))
+            hashes.add(copy, name)
 
 
 def _files(folder: Path) -> Iterator[Path]:

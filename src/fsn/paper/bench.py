@@ -109,6 +109,14 @@ def store_measurements(folder: Path, weights: str, found: Mapping[str, Any]) -> 
     write_text_atomic(folder / MEASURED, json.dumps(kept, indent=1) + "\n")
 
 
+def measured_weights(folder: Path) -> str | None:
+    """The sha256 of the weights that a folder's measurements are those of; None where there are none."""
+    try:
+        return str(json.loads((folder / MEASURED).read_text(encoding="utf-8"))["weights"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def stored_measurement(run: Run, name: str, kind: type[Any]) -> Any:
     """What was measured on a run's best weights, if it was kept and belongs to them."""
     try:

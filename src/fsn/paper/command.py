@@ -24,6 +24,7 @@ Name = Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="ITEM")
 All = Annotated[bool, tyro.conf.arg(name="all")]
 
 ELSEWHERE = "choose another --out"
+WHERE = (Path("runs"), Path("results"))
 
 
 def reproduce(
@@ -33,7 +34,7 @@ def reproduce(
     everything: All = False,
     run: bool = False,
     sweep: Path | None = None,
-    where: tuple[Path, ...] = (Path("runs"), Path("results")),
+    where: tuple[Path, ...] = WHERE,
     out: Path | None = None,
     fetch: bool = False,
     code: Literal["codeparrot", "pypi-python"] | None = None,
@@ -69,6 +70,9 @@ def reproduce(
 
     if item is not None and everything:
         raise UserError("give an item or --all, not both")
+    absent = [folder for folder in where if not folder.is_dir()]
+    if absent and where != WHERE and not (run or sweep):
+        raise UserError(f"there is no folder {absent[0]}; --where takes folders that hold runs")
     runs = next((folder for folder in where if folder.name != "results"), Path("runs"))
     prefer = {"code": code} if code is not None else {}
 

@@ -138,10 +138,13 @@ class Start:
 
         Nothing in the folder changes before all checks have passed.
         """
-        folder.open()
         path = folder.path
+        there = (path / "config.yaml").exists()
+        check(
+            there or resume != "must", f"{path} holds no run to resume; check the name, or use --resume auto"
+        )
+        folder.open()
         if not (path / "config.yaml").exists():
-            check(resume != "must", f"{path} holds no run to resume; check the name, or use --resume auto")
             check(
                 not folder.checkpoints.names() and not _has_results(folder),
                 f"{path} holds a run without its config.yaml; restore that file, or choose another --out",
@@ -155,8 +158,9 @@ class Start:
         different = differences(before, asked)
         recipes = [Recipe.from_dict(c["recipe"]) for c in (before, asked)]
         blocking = {name: d for name, d in different.items() if not (extend and name in ENDING)}
-        _check_same(folder, blocking, *(r.total_steps(n_windows) for r in recipes))
-        if (path / "DONE").exists() and not different:
+        steps, wanted = (r.total_steps(n_windows) for r in recipes)
+        _check_same(folder, blocking, steps, wanted)
+        if (path / "DONE").exists() and different.keys() <= DURATION and wanted == steps:
             return None
         config, state = _with_choices(asked, before, device), {}
         checkpoint = folder.checkpoints.load()
@@ -241,10 +245,12 @@ def _fine_tune_hint(folder: RunFolder) -> str:
 
 def how_to_train_longer(folder: RunFolder) -> str:
     """The remedy for a finished run that should train longer."""
-    if read_config(folder.path)["recipe"]["schedule"] != "constant":
+    recipe = read_config(folder.path)["recipe"]
+    if recipe["schedule"] != "constant":
         return f"its learning rate has decayed: to train it longer {_fine_tune_hint(folder)}"
     if folder.checkpoints.names():
-        return "to train it longer give more --epochs and --extend"
+        more = "more --epochs" if recipe["max_steps"] is None else f"--max-steps above {recipe['max_steps']}"
+        return f"to train it longer give {more} and --extend"
     return f"it has no checkpoint to resume from: to train it longer {_fine_tune_hint(folder)}"
 
 

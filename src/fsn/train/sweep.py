@@ -2,7 +2,8 @@
 
 ``fsn sweep --help`` shows such a file. A run has ``preset``, ``corpus``, ``model`` (fields of the model's config; in a
 grid ``model.k``), ``begin_with`` (a run folder) and any field of the recipe. Its name is given, or made of the values
-that the grid varies: ``fsn-1m-seed0``, of a path its last part.
+that the grid lists: ``fsn-1m-seed0``, of a path its last part. A list of one value counts, so that names stay when it
+grows.
 """
 
 from __future__ import annotations
@@ -161,13 +162,14 @@ def _entries(plan: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     grids = plan.get("grid") or []
     for grid in grids if isinstance(grids, list) else [grids]:
-        axes = {k: v if isinstance(v, list) else [v] for k, v in _expect(grid, dict, f"{path}: grid").items()}
+        given = _expect(grid, dict, f"{path}: grid")
+        axes = {k: v if isinstance(v, list) else [v] for k, v in given.items()}
         few = math.prod(map(len, axes.values())) <= MOST_RUNS
         check(few, f"{path}: this grid has more than {MOST_RUNS:,} runs; split it into several sweeps")
         for values in itertools.product(*axes.values()):
             entry = dict(zip(axes, values, strict=True))
-            varied = {k: v for k, v in entry.items() if len(axes[k]) > 1 or k == "preset"}
-            entry.setdefault("name", "-".join(_piece(k, v) for k, v in varied.items()) or "run")
+            named = {k: v for k, v in entry.items() if isinstance(given[k], list) or k == "preset"}
+            entry.setdefault("name", "-".join(_piece(k, v) for k, v in named.items()) or "run")
             entries.append(entry)
     runs = _expect(plan.get("runs") or [], list, f"{path}: runs")
     return entries + [_expect(run, dict, f"{path}: run {n}") for n, run in enumerate(runs, 1)]
@@ -188,7 +190,9 @@ def _job(entry: dict[str, Any], defaults: Mapping[str, Any], parent: Path, path:
         recipe = Recipe.from_dict(rest)
         reading = data.ReadOptions(**{name: entry[name] for name in _READING if name in entry})
     except UserError as error:
-        raise UserError(f"{path}: run {name}: {error}") from None
+        foreign = sorted(rest.keys() - {f.name for f in dataclasses.fields(Recipe)})
+        hint = f" (a field of the model is model.{foreign[0]})" if foreign else ""
+        raise UserError(f"{path}: run {name}: {error}{hint}") from None
     corpus = str(entry.get("corpus", "enwik8"))
     return Job(name, preset, corpus, parent / name, recipe, model, begin_with, reading=reading)
 

@@ -427,7 +427,10 @@ def finds_the_place(b: Bench) -> Found:
     looks = looks_of(b, b.run(FSN_CONVERGED.seed(0).best))
     same, after, first, second = looks.most(0)[1], looks.most(1)[1], looks.first, looks.second
     words = f"attention {same:.3f} at the same place, {after:.3f} at what came next; "
-    return same > after and second < first, f"{words}{first:.3f} bits a symbol the first time, {second:.3f} the second"
+    return (
+        same > after and second < first,
+        f"{words}{first:.3f} bits a symbol the first time, {second:.3f} the second",
+    )
 
 
 # fmt: off
