@@ -325,6 +325,12 @@ def test_a_finished_run_offers_only_what_works(run: Path, capsys: pytest.Capture
     assert tuned.finished
 
 
+def test_another_kind_of_model_is_named_by_its_kind_alone(run: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        train("transformer-1m", corpus(), run, recipe(), overrides=MODELS["transformer-1m"], quiet=True)
+    assert "another config: model.kind (fsn there, transformer asked); give" in str(caught.value)
+
+
 def test_more_epochs_do_not_lengthen_a_run_that_is_limited_by_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

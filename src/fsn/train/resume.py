@@ -223,9 +223,10 @@ def _check_same(folder: RunFolder, different: dict[str, tuple[Any, Any]], steps:
         hint = "--extend lets it train longer"
     elif different.keys() <= ENDING and not different.keys() <= DURATION:
         hint = "--extend lets it end in another schedule"
+    shown = {"model.kind": different["model.kind"]} if "model.kind" in different else different
     listed = [
         f"{name} ({printable(old, limit=24)} there, {printable(new, limit=24)} asked)"
-        for name, (old, new) in different.items()
+        for name, (old, new) in shown.items()
     ]
     check(not different, f"{folder.path} holds a run of another config: {', '.join(listed)}; {hint}")
 
