@@ -97,6 +97,6 @@ def fetch_from_hub(name: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # huggingface_hub raises many types: network, unknown name, no access
         raise UserError(
-            f"there is no folder {name} here, and no model of that name was to be had from Hugging Face ({reason(error)}); "
+            f"there is no folder {name} here, and none of that name came from Hugging Face ({reason(error)}); "
             f"{' and '.join(shipped())} come with fsn"
         ) from None
