@@ -36,7 +36,7 @@ from ..nn import (
     TorusSwiGLU,
     Unbounded,
     decode,
-    hooked,
+    ours,
 )
 from . import fused_stack
 from .base import SITES_PER_LAYER, LanguageModel
@@ -89,7 +89,7 @@ class FSNLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         if context.decodes and register is None:
             coupling, bounds = self.coupling, (self.attention_bound, self.feedforward_bound)
-            if coupling.takes(gates) and not hooked(coupling, *bounds):
+            if coupling.takes(gates) and ours(coupling, *bounds):
                 raw = decode.coupling(theta, gates, tau, coupling.kernel, coupling.rates, context)
                 theta = decode.moved(theta, raw, bounds[0])
                 theta = decode.moved(theta, self.feedforward(theta), bounds[1])

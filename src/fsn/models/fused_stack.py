@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
-from ..nn import PLAIN, Context, CouplingKernel, MeanField, SwiGLU, hooked
+from ..nn import PLAIN, Context, CouplingKernel, MeanField, PhaseEmbedding, SwiGLU, hooked, ours
 from ..ops import fused
 from ..ops.fused import check
 from .config import Config, FSNConfig
@@ -58,15 +58,20 @@ def supports(
 
 def applies(model: FSN, tokens: Tensor, context: Context = PLAIN) -> bool:
     """Whether this call runs fused: whole sequences without padding or documents, neither probed nor hooked nor
-    compiled, in float32 or bfloat16 autocast."""
+    compiled, in float32 or bfloat16 autocast, through modules that are all ours."""
+    from .fsn import FSN  # which is made of what is here
+
     if (
         model.probe.active
         or context.probe.active
         or context.cache is not None
         or context.masked is not None
         or torch.compiler.is_compiling()
-        or hooked(model.embedding, model.gates, model.readout)
-        or any(hooked(layer, *layer.children()) for layer in model.stack)
+        or type(model).phases is not FSN.phases
+        # in a model of transformers the embedding has another forward, with the same rows for these tokens
+        or type(model.embedding) is not PhaseEmbedding
+        or hooked(model.embedding)
+        or not ours(model.gates, model.readout, *model.layers)
     ):
         return False
     dtype = fused.compute_dtype(model.embedding.phases)

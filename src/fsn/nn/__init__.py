@@ -7,7 +7,7 @@ from .context import PLAIN, Context
 from .coupling import CouplingKernel, FrustratedCoupling, Gates
 from .feedforward import MeanField, NoFeedForward, SwiGLU, TorusSwiGLU
 from .past import Cache, Past
-from .probe import NO_PROBE, Probe, hooked, record, replace
+from .probe import NO_PROBE, Probe, hooked, ours, record, replace
 from .symbols import CoherenceReadout, PhaseEmbedding
 from .transformer import CausalSelfAttention
 from .update import BoundedUpdate, Register, Unbounded
@@ -34,6 +34,7 @@ __all__ = [
     "TorusSwiGLU",
     "Unbounded",
     "hooked",
+    "ours",
     "record",
     "replace",
 ]

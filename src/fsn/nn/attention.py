@@ -17,7 +17,7 @@ from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
 from .decode import SMALLEST
 from .past import Cache, Past
-from .probe import hooked
+from .probe import ours
 from .rotary import Rotary, leave_meta
 from .selfcheck import trusted
 
@@ -119,7 +119,7 @@ class FrustratedAttention(Rotary):
         drops = self.dropout > 0 and self.training
         # kernels read weights in float32; of a layer in bfloat16 only the phases are
         whole = past is None and apart is None and not drops and x.shape[1] > 0
-        whole = whole and phases.dtype == self.tau.dtype and self.law.fast and not hooked(*self.gates)
+        whole = whole and phases.dtype == self.tau.dtype and self.law.fast and ours(*self.gates)
         if whole and applies(phases, self.heads) and trusted(self, phases, FrustratedAttention):
             update = self._fused(phases)
         else:
@@ -134,7 +134,10 @@ class FrustratedAttention(Rotary):
     def _fused(self, phases: Tensor) -> Tensor:
         """Whole sequences through kernels: (B, T, d) -> (B, T, d)"""
         theta = phases.unflatten(-1, (self.heads, self.k)).permute(2, 0, 1, 3).contiguous()
-        gates = [torch.cat((g.weight, g.bias[:, None]), dim=1) for g in self.gates if isinstance(g, Gates)]
+        gates = []
+        for gate in self.gates:
+            assert isinstance(gate, Gates)
+            gates.append(torch.cat((gate.weight, gate.bias[:, None]), dim=1))
         features = F.pad(ops.phase_features(theta), (0, 8), value=1.0)  # a column of ones adds the bias
         raw = features.flatten(1, 2) @ F.pad(torch.stack(gates), (0, 7)).mT
         raw = raw.unflatten(1, theta.shape[1:3])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .. import ops
 from . import decode
 from .context import PLAIN, Context
-from .probe import NO_PROBE, Probe, hooked
+from .probe import NO_PROBE, Probe, ours
 from .rotary import Restored, Rotary
 
 SUCCESSOR_GATE = 1.5
@@ -142,8 +142,9 @@ class FrustratedCoupling(Rotary):
         self.make_rates(k)
 
     def takes(self, gates: Gates) -> bool:
-        """Whether the shorter paths compute this law and these gates, which are ours and unhooked."""
-        return self.fast and type(gates) is Gates and not hooked(gates)
+        """Whether the shorter paths compute this law with this kernel and these gates, which are ours and unhooked. Who
+        passes over :meth:`forward` asks that of this module too."""
+        return self.fast and ours(gates, self.kernel)
 
     def forward(self, theta: Tensor, gates: Gates, tau: Tensor, context: Context = PLAIN) -> Tensor:
         """With a cache, θ continues what it remembers."""

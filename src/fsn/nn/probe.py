@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from ..errors import UserError
 
 Change = Callable[[Tensor], Tensor] | Tensor
+PACKAGE = f"{__name__.split('.')[0]}."
+"""How the names of this package's modules begin."""
 
 
 def hooked(*modules: nn.Module) -> bool:
@@ -33,6 +35,18 @@ def hooked(*modules: nn.Module) -> bool:
         if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
             return True
     return False
+
+
+def ours(*modules: nn.Module) -> bool:
+    """Whether each of them, and each module it is made of, is exactly a class of this package, runs the ``forward`` it
+    came with and is not :func:`hooked`. A subclass, a wrapper or a changed method acts where the module is called: the
+    shorter paths, which read its parameters instead, ask this first."""
+    for m in modules:
+        if not type(m).__module__.startswith(PACKAGE) or "forward" in m.__dict__:
+            return False
+        if hooked(m) or not ours(*m._modules.values()):  # type: ignore[arg-type]  # one that is None is not ours
+            return False
+    return True
 
 
 class Probe:
