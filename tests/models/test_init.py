@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import fsn
 from fsn import UserError
-from tests.small import law_of, layers_of
+from tests.small import ALL_FAMILIES, law_of, layers_of
 
 # A page in the style of an encyclopedia's source: headings, links, entities, lists, a table. The ramp depends
 # on the text through how often symbols recur, so it wants text that looks like the corpus.
@@ -236,3 +238,101 @@ def test_a_seed_gives_one_model(family: str) -> None:
 
     assert torch.equal(draw(3), draw(3))
     assert not torch.equal(draw(3), draw(4))
+
+
+@pytest.mark.parametrize("family", ["fsn", "fsn-mf-winding", "fsn-dissolved"])
+def test_the_order_of_random_draws(family: str) -> None:
+    """Which numbers a seed gives: published runs are trained from these."""
+    model = fsn.build(f"{family}-1m", vocab_size=7, layers=2, k=8)
+
+    def uniform(name: str) -> tuple[str, Tensor]:
+        parameter = model.get_parameter(name)
+        complex_pair = 2 if parameter.dim() == 3 else 1
+        bound = (complex_pair * parameter.shape[-1]) ** -0.5
+        return name, torch.empty(parameter.shape).uniform_(-bound, bound)
+
+    torch.manual_seed(5)
+    drawn = {"embedding.phases": torch.randn(7, 8) * 0.02}
+    for i in range(2):
+        for name in ("present", "successor"):
+            drawn[f"layers.{i}.coupling.kernel.{name}_im"] = torch.randn(3, 8) * 0.05
+        modes = ["gate_modes", "value_modes", "projection"]
+        blocks = {
+            "fsn": ["feedforward.gate_up", "feedforward.down"],
+            "fsn-mf-winding": [f"feedforward.{name}" for name in modes]
+            + [f"feedforward.winding_{name}" for name in ("gate", "value", "projection")],
+            "fsn-dissolved": [
+                *(f"feedforward.{name}" for name in [*modes, "register_in"]),
+                "register.weight",
+            ],
+        }
+        drawn |= dict(uniform(f"layers.{i}.{name}") for name in blocks[family])
+    drawn["readout.prototypes"] = torch.randn(7, 8) * 0.02
+    torch.manual_seed(5)
+    model = fsn.build(f"{family}-1m", vocab_size=7, layers=2, k=8)
+    for name, value in drawn.items():
+        assert torch.equal(model.get_parameter(name), value), name
+
+
+def materialised(make: Callable[[], nn.Module]) -> nn.Module:
+    """Made without memory, then given some and started part by part, as sharded training does."""
+    with torch.device("meta"):
+        module = make()
+    for part in module.modules():
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        part.to_empty(device="cpu", recurse=False)
+        for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
+            tensor.data.fill_(math.nan)
+        if own:
+            part.reset_parameters()  # type: ignore[operator]
+    return module
+
+
+def check_materialised(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(3)
+    plain = make()
+    torch.manual_seed(3)
+    found = materialised(make)
+
+    def tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+        yield from module.named_parameters()
+        yield from module.named_buffers()
+
+    for (name, expected), (other, value) in zip(tensors(plain), tensors(found), strict=True):
+        assert name == other and value.dtype == expected.dtype and torch.equal(value, expected), name
+    again = torch.rand(())
+    torch.manual_seed(3)
+    make()
+    assert torch.rand(()) == again  # as many numbers were drawn
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+def test_a_model_made_without_memory_starts_like_any_other(family: str) -> None:
+    width = "width" if family.startswith("transformer") else "k"
+    check_materialised(lambda: fsn.build(f"{family}-1m", vocab_size=7, layers=2, **{width: 8}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise_on": "angles", "alpha_start": 1.0, "tau_start": 0.5, "readout_start": 2.0},
+        {"feedforward": "mean-field", "modes_start": "centred"},
+        {"feedforward": "mean-field", "modes_start": "zero"},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_chosen_starts_are_those_of_a_model_made_without_memory(options: dict[str, object]) -> None:
+    check_materialised(lambda: fsn.build("fsn-1m", vocab_size=7, layers=2, k=8, **options))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"heads": 2, "score_successor": True, "alpha_start": 1.0}, {"bounded": False}]
+)
+def test_a_layer_made_without_memory_starts_like_any_other(options: dict[str, object]) -> None:
+    check_materialised(lambda: fsn.FrustratedAttention(24, **options))  # type: ignore[arg-type]
+
+
+def test_an_initialisation_of_the_whole_is_not_made_part_by_part() -> None:
+    model = fsn.build("transformer-1m", vocab_size=7, width=8, init="normal")
+    with pytest.raises(UserError, match="build it on a device"):
+        model.reset_parameters()  # type: ignore[operator]

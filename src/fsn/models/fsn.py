@@ -123,11 +123,17 @@ class FSN(LanguageModel):
         self.config = config
         self.embedding = PhaseEmbedding(config.vocab_size, config.k)
         self.gates = Gates(config.k, positive_value=config.value_gate == "positive")
-        self.tau = nn.Parameter(torch.tensor(float(config.tau_start or config.k**0.5)))
+        self.tau = nn.Parameter(torch.empty(()))
         self.layers = nn.ModuleList(FSNLayer(config, i) for i in range(config.layers))
         self.readout = CoherenceReadout(
             config.vocab_size, config.k, config.readout_start, config.rounding in ("both", "logits")
         )
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The temperature's start; each part of the model has its own."""
+        self.tau.fill_(float(self.config.tau_start or self.config.k**0.5))
 
     @property
     def stack(self) -> Iterator[FSNLayer]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import ops
+from ..errors import UserError
 from ..nn import PLAIN, CausalSelfAttention, Context, SwiGLU
 from .base import SITES_PER_LAYER, LanguageModel
 from .config import TransformerConfig
@@ -35,6 +36,14 @@ class TransformerLayer(nn.Module):
         return probe("state", x + ops.dropout(update, self.dropout, dropout_key, self.site))
 
 
+class Head(nn.Linear):
+    """The map to logits; its bias is zero at the start."""
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.zeros_(self.bias)
+
+
 class Transformer(LanguageModel):
     """tokens (B, T) -> logits (B, T, V)."""
 
@@ -45,12 +54,18 @@ class Transformer(LanguageModel):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleList(TransformerLayer(config, i) for i in range(config.layers))
-        self.head = nn.Linear(config.width, config.vocab_size)
-        nn.init.zeros_(self.head.bias)
+        self.head = Head(config.width, config.vocab_size)
         if config.init == "normal":
             for parameter in self.parameters():
                 if parameter.dim() > 1:
                     nn.init.normal_(parameter, std=0.02)
+
+    def reset_parameters(self) -> None:
+        """Each part of the model has its own start; the other initialisation is drawn after all of them."""
+        if self.config.init == "normal":
+            raise UserError(
+                "init='normal' is drawn for a whole model at once; build it on a device, not on meta"
+            )
 
     def features(self, tokens: Tensor, context: Context = PLAIN) -> Tensor:
         """The final states, before the head.

@@ -77,12 +77,22 @@ class FrustratedAttention(Rotary):
         )
         self.to_phases = nn.Linear(d_model, d_model, bias=False)
         self.gates = nn.ModuleList(Gates(self.k) for _ in range(heads))
-        self.tau = nn.Parameter(torch.full((heads,), math.sqrt(self.k)))
+        self.tau = nn.Parameter(torch.empty(heads))
         self.kernel = CouplingKernel(d_model, self.law)
-        self.alpha = nn.Parameter(torch.full((heads,), float(alpha_start))) if bounded else None
+        self.alpha = nn.Parameter(torch.empty(heads)) if bounded else None
+        self.alpha_start = float(alpha_start)
         self.from_phases = nn.Linear(d_model, d_model, bias=False)
         self.make_rates(self.k)
         self.register_load_state_dict_post_hook(leave_meta)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """The temperatures' and bounds' start; each part of the layer has its own."""
+        super().reset_parameters()
+        self.tau.fill_(math.sqrt(self.k))
+        if self.alpha is not None:
+            self.alpha.fill_(self.alpha_start)
 
     def extra_repr(self) -> str:
         return f"{self.d_model}, heads={self.heads}, harmonics={self.law.harmonics}, dropout={self.dropout}"

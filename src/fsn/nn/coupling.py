@@ -37,29 +37,45 @@ class CouplingKernel(Restored):
         self.fixed: dict[str, float] = {}
         both = law.present and law.delay
         gate = 1.0 / (1.0 + math.exp(-SUCCESSOR_GATE))
-        self._make("present", 1.0 - gate if both else 1.0, law.present)
-        self._make("successor", gate if both else 1.0, law.delay)
-        score = torch.zeros(2, 1 if law.shared else k)
+        self.first = {"present": 1.0 - gate if both else 1.0, "successor": gate if both else 1.0}
+        """The first harmonic's coefficient at the start."""
+        self._make("present", law.present)
+        self._make("successor", law.delay)
+        score = torch.empty(2, 1 if law.shared else k)
         self.register_parameter("score", nn.Parameter(score) if law.score_successor else None)
+        self.reset_parameters()
 
-    def _make(self, name: str, first: float, exists: bool) -> None:
+    def _make(self, name: str, exists: bool) -> None:
         law = self.law
         shape = (law.harmonics, 1 if law.shared else self.k)
-        re = torch.zeros(shape)
-        re[0] = first
-        if not exists:
-            self.register_parameter(f"{name}_re", None)
-            self.register_parameter(f"{name}_im", None)
-        elif not law.learned:
-            self.register_buffer(f"{name}_re", re[:, :1].clone(), persistent=False)
-            self.register_parameter(f"{name}_im", None)
-            self.fixed[name] = first
+        re: nn.Parameter | None = None
+        im: nn.Parameter | None = None
+        if exists and law.learned:
+            re = nn.Parameter(torch.empty(shape))
+            im = nn.Parameter(torch.empty(shape)) if law.phases else None
+        if exists and not law.learned:
+            self.register_buffer(f"{name}_re", torch.empty(law.harmonics, 1), persistent=False)
+            self.fixed[name] = self.first[name]
         else:
-            im = torch.randn(shape) * law.noise if law.phases else None
-            if im is not None and law.noise_on == "angles":
-                re, im = re * im.cos(), re * im.sin()
-            self.register_parameter(f"{name}_re", nn.Parameter(re))
-            self.register_parameter(f"{name}_im", None if im is None else nn.Parameter(im))
+            self.register_parameter(f"{name}_re", re)
+        self.register_parameter(f"{name}_im", im)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        for name, first in self.first.items():
+            re, im = self._parameters.get(f"{name}_re"), self._parameters[f"{name}_im"]
+            if re is None:
+                continue
+            re.zero_()[0] = first
+            if im is not None:
+                im.normal_().mul_(self.law.noise)
+            if im is not None and self.law.noise_on == "angles":
+                angle = im.clone()
+                torch.mul(re, angle.sin(), out=im)
+                re.mul_(angle.cos())
+        if self.score is not None:
+            self.score.zero_()
 
     @torch.no_grad()
     def restore_buffers(self) -> None:
@@ -115,8 +131,14 @@ class Gates(nn.Module):
     def __init__(self, k: int, positive_value: bool = False) -> None:
         super().__init__()
         self.k, self.positive_value = k, positive_value
-        self.weight = nn.Parameter(torch.zeros(3 * k, 2 * k))
-        self.bias = nn.Parameter(torch.ones(3 * k))
+        self.weight = nn.Parameter(torch.empty(3 * k, 2 * k))
+        self.bias = nn.Parameter(torch.empty(3 * k))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        self.weight.zero_()
+        self.bias.fill_(1.0)
 
     def forward(self, features: Tensor, probe: Probe = NO_PROBE) -> tuple[Tensor, Tensor, Tensor]:
         weight, bias = self.weight.to(features.dtype), self.bias.to(features.dtype)

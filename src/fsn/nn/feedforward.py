@@ -14,9 +14,16 @@ from torch import Tensor, nn
 from .. import ops
 
 
-def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
-    """PyTorch's default for ``nn.Linear``: uniform in ±1/√fan_in."""
-    return nn.Parameter(torch.empty(*shape).uniform_(-(fan_in**-0.5), fan_in**-0.5))
+def _empty(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*shape))
+
+
+def _draw(*weights: nn.Parameter | None) -> None:
+    """PyTorch's default for ``nn.Linear``: uniform in ±1/√n for n real inputs; a complex one, (2, out, in), is two."""
+    for weight in weights:
+        if weight is not None:
+            bound = (weight.shape[-1] * (2 if weight.dim() == 3 else 1)) ** -0.5
+            weight.uniform_(-bound, bound)
 
 
 class SwiGLU(nn.Module):
@@ -37,11 +44,17 @@ class SwiGLU(nn.Module):
         site: int = 0,
     ) -> None:
         super().__init__()
-        self.gate_up = _uniform(2 * hidden, inputs, fan_in=inputs)
-        self.bias = nn.Parameter(torch.zeros(hidden))
-        self.down = _uniform(outputs, hidden, fan_in=hidden)
-        self.register_in = _uniform(hidden, register, fan_in=register) if register else None
+        self.gate_up = _empty(2 * hidden, inputs)
+        self.bias = _empty(hidden)
+        self.down = _empty(outputs, hidden)
+        self.register_in = _empty(hidden, register) if register else None
         self.dropout, self.site = dropout, site
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        _draw(self.gate_up, self.down, self.register_in)
+        self.bias.zero_()
 
     def forward(
         self, x: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None
@@ -80,23 +93,31 @@ class MeanField(nn.Module):
         self, k: int, modes: int, winding: int = 0, register: int = 0, start: str = "uniform"
     ) -> None:
         super().__init__()
-        self.gate_modes = _uniform(2, modes, k, fan_in=2 * k)
-        self.value_modes = _uniform(2, modes, k, fan_in=2 * k)
-        self.projection = _uniform(2, k, modes, fan_in=2 * modes)
-        with torch.no_grad():
-            if start == "centred":
-                for rows in (self.gate_modes, self.value_modes):
-                    rows.sub_(rows.mean(-1, keepdim=True))
-            elif start == "zero":
-                self.projection.zero_()
-        self.bias = nn.Parameter(torch.zeros(modes))
-        self.register_in = _uniform(modes, register, fan_in=register) if register else None
-        self.winding = winding
+        self.gate_modes = _empty(2, modes, k)
+        self.value_modes = _empty(2, modes, k)
+        self.projection = _empty(2, k, modes)
+        self.bias = _empty(modes)
+        self.register_in = _empty(modes, register) if register else None
+        self.winding, self.start = winding, start
         if winding:
-            self.winding_gate = _uniform(winding, k, fan_in=k)
-            self.winding_value = _uniform(winding, k, fan_in=k)
-            self.winding_projection = _uniform(k, winding, fan_in=winding)
-            self.winding_bias = nn.Parameter(torch.zeros(winding))
+            self.winding_gate = _empty(winding, k)
+            self.winding_value = _empty(winding, k)
+            self.winding_projection = _empty(k, winding)
+            self.winding_bias = _empty(winding)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        _draw(self.gate_modes, self.value_modes, self.projection, self.register_in)
+        if self.start == "centred":
+            for rows in (self.gate_modes, self.value_modes):
+                rows.sub_(rows.mean(-1, keepdim=True))
+        elif self.start == "zero":
+            self.projection.zero_()
+        self.bias.zero_()
+        if self.winding:
+            _draw(self.winding_gate, self.winding_value, self.winding_projection)
+            self.winding_bias.zero_()
 
     def forward(
         self, theta: Tensor, register: Tensor | None = None, dropout_key: ops.DropoutKey | None = None

@@ -19,6 +19,10 @@ class Restored(nn.Module):
         """Give the buffers their values, e.g. where a loader has made a model without any."""
         raise NotImplementedError
 
+    def reset_parameters(self) -> None:
+        """What sharded training calls in memory that ``to_empty`` gave; modules with parameters add their start."""
+        self.restore_buffers()
+
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         self.restore_buffers()

@@ -21,7 +21,12 @@ class PhaseEmbedding(nn.Module):
 
     def __init__(self, vocab_size: int, k: int) -> None:
         super().__init__()
-        self.phases = nn.Parameter(torch.randn(vocab_size, k) * SPREAD)
+        self.phases = nn.Parameter(torch.empty(vocab_size, k))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        self.phases.normal_().mul_(SPREAD)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return nn.functional.embedding(tokens, self.phases)
@@ -39,9 +44,16 @@ class CoherenceReadout(nn.Module):
         self, vocab_size: int, k: int, start: float | None = None, round_output: bool = True
     ) -> None:
         super().__init__()
-        self.prototypes = nn.Parameter(torch.randn(vocab_size, k) * SPREAD)
-        self.scale = nn.Parameter(torch.tensor(float(k**-0.5 if start is None else start)))
+        self.start = float(k**-0.5 if start is None else start)
+        self.prototypes = nn.Parameter(torch.empty(vocab_size, k))
+        self.scale = nn.Parameter(torch.empty(()))
         self.round_output = round_output
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        self.prototypes.normal_().mul_(SPREAD)
+        self.scale.fill_(self.start)
 
     def forward(self, theta: Tensor, context: Context = PLAIN) -> Tensor:
         cache = context.cache

@@ -24,7 +24,12 @@ class KVShift(nn.Module):
 
     def __init__(self, heads: int, numbers: int) -> None:
         super().__init__()
-        self.mix = nn.Parameter(torch.full((4, heads, 1, numbers), 0.5))
+        self.mix = nn.Parameter(torch.empty(4, heads, 1, numbers))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        self.mix.fill_(0.5)
 
     def forward(self, k: Tensor, v: Tensor, k_before: Tensor, v_before: Tensor) -> tuple[Tensor, Tensor]:
         """Four (B, H, T, d/H) -> the mixed keys and values"""
@@ -68,12 +73,19 @@ class CausalSelfAttention(Rotary):
     def __init__(self, width: int, heads: int, dropout: float, site: int, shift: str = "none") -> None:
         super().__init__()
         self.heads, self.dropout, self.site = heads, dropout, site
-        bound = width**-0.5
-        self.qkv = nn.Parameter(torch.empty(3 * width, width).uniform_(-bound, bound))
-        self.out = nn.Parameter(torch.empty(width, width).uniform_(-bound, bound))
+        self.qkv = nn.Parameter(torch.empty(3 * width, width))
+        self.out = nn.Parameter(torch.empty(width, width))
         head = width // heads
         self.shift = make_shift(shift, heads, head)
         self.make_rates(head // 2)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        bound = self.out.shape[1] ** -0.5
+        self.qkv.uniform_(-bound, bound)
+        self.out.uniform_(-bound, bound)
 
     def _split(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned by their positions, and values: (B, T, d) -> three (B, H, T, d/H)

@@ -15,7 +15,13 @@ class BoundedUpdate(nn.Module):
 
     def __init__(self, start: float = 2 * math.pi) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(torch.tensor(float(start)))
+        self.start = float(start)
+        self.alpha = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        self.alpha.fill_(self.start)
 
     def forward(self, update: Tensor) -> Tensor:
         if ops.cpu.applies(update):
@@ -46,7 +52,13 @@ class Register(nn.Module):
 
     def __init__(self, k: int, size: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(size, k).uniform_(-(k**-0.5), k**-0.5))
+        self.weight = nn.Parameter(torch.empty(size, k))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        bound = self.weight.shape[1] ** -0.5
+        self.weight.uniform_(-bound, bound)
 
     def forward(self, update: Tensor) -> Tensor:
         return (update @ self.weight.mT).to(update.dtype)
