@@ -218,6 +218,46 @@ def test_marks_that_come_late_and_rows_that_are_taken_twice(heads: int, lean: bo
     assert_close(found, layer(x[:1], documents=documents[:1])[:, 9:])
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("lean", [False, True])
+def test_positions_without_a_number_continue_the_last_document(lean: bool) -> None:
+    """Whatever its number is: zero is a number like any other, and each sequence has its own last one."""
+    layer, x = made(2), rows()
+    for number in (0, 1, -7):
+        documents = torch.tensor([[number] * 5, [number + 1] * 3 + [number] * 2])
+        cache = layer.new_cache(lean)
+        numbered = layer(x[:, :5], cache=cache, documents=documents)
+        later = [numbered, *(layer(part, cache=cache) for part in (x[:, 5:6], x[:, 6:9]))]
+        ends = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+        later.append(layer(x[:, 9:], cache=cache, padding_mask=ends))  # marked, but not numbered
+        everywhere = torch.cat((documents, documents[:, -1:].expand(2, 9)), dim=1)
+        padding = torch.cat((torch.zeros(2, 9, dtype=torch.bool), ends), dim=1)
+        expected = layer(x, documents=everywhere, padding_mask=padding)
+        assert_close(torch.cat(later, dim=1), expected, 2e-6 if lean else 1e-6)
+
+
+@torch.no_grad()
+def test_positions_before_the_first_number_are_a_document_of_their_own() -> None:
+    layer, x = made(2), rows()
+    for number in (0, 1):
+        for begin in ({}, {"padding_mask": torch.zeros(2, 5, dtype=torch.bool)}):
+            cache = layer.new_cache()
+            layer(x[:, :5], cache=cache, **begin)
+            found = layer(x[:, 5:], cache=cache, documents=torch.full((2, 9), number))
+            assert_close(found, layer(x[:, 5:]))
+
+
+@torch.no_grad()
+def test_a_document_that_was_forgotten_is_not_continued() -> None:
+    layer, x = made(2), rows()
+    documents = torch.tensor([[4] * 3 + [5] * 4] * 2)
+    cache = layer.new_cache()
+    layer(x[:, :7], cache=cache, documents=documents)
+    cache.cut(2)
+    layer(x[:, 2:], cache=cache)
+    assert_close(layer(x[:, :1], cache=cache), layer(torch.cat((x, x[:, :1]), dim=1))[:, -1:])
+
+
 def test_dropout_acts_in_training_alone() -> None:
     layer, x = made(dropout=0.5), rows()
     assert torch.equal(layer(x), made()(x))

@@ -21,6 +21,9 @@ from .probe import ours
 from .rotary import Rotary, leave_meta
 from .selfcheck import trusted
 
+UNNUMBERED = torch.iinfo(torch.int64).min
+"""The document of positions before the first that has a number: nobody's number."""
+
 
 class FrustratedAttention(Rotary):
     """Frustrated synchronization in place of causal self-attention: x (B, T, d) -> the update (B, T, d).
@@ -116,7 +119,8 @@ class FrustratedAttention(Rotary):
         padding_mask (B, T) bool: true for padding, which no other position looks at, and which looks at none.
         documents (B, T) integers: a packed batch; a position looks only at its own document, a run of equal numbers.
         Padding inside a document divides it. Both are as exact as separate sequences: positions count from the start
-        of each.
+        of each. With a cache, positions without a number continue the last document of their sequence; those before the
+        first number are a document of their own.
         cache: what was seen before; x continues it, and is added to it.
 
         x (B, T, d) -> (B, T, d)
@@ -124,7 +128,7 @@ class FrustratedAttention(Rotary):
         self._check(x, padding_mask, documents, cache)
         first = 0 if cache is None else cache.length
         past = None if cache is None else cache.layers[0]
-        apart, positions = _divide(_marks(x, padding_mask, documents), past, first, x)
+        apart, positions = _divide(_marks(x, padding_mask, documents, past, first), past, first)
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
         # kernels read weights in float32; of a layer in bfloat16 only the phases are
@@ -251,30 +255,33 @@ class FrustratedAttention(Rotary):
             raise UserError(f"the cache holds {cache.batch} sequences and x {x.shape[0]}; make them equal")
 
 
-def _marks(x: Tensor, padding_mask: Tensor | None, documents: Tensor | None) -> Tensor | None:
-    """What tells neighbours apart: (B, T, 2), the document and whether this is padding; None without either."""
-    if padding_mask is None and documents is None:
+def _marks(
+    x: Tensor, padding_mask: Tensor | None, documents: Tensor | None, past: Past | None, first: int
+) -> Tensor | None:
+    """What tells neighbours apart: (B, T, 2), the document and whether this is padding; None where nothing was ever
+    marked."""
+    before = past["marks"].buffer if past is not None and first and "marks" in past.rows else None
+    if padding_mask is None and documents is None and before is None:
         return None
-    none = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
-    padding = none if padding_mask is None else padding_mask.to(torch.int64)
-    return torch.stack((none if documents is None else documents.to(torch.int64), padding), dim=-1)
+    same = torch.zeros(x.shape[:2], dtype=torch.int64, device=x.device)
+    if documents is None:
+        documents = same + UNNUMBERED if before is None else same + before[:, first - 1, :1]
+    padding = same if padding_mask is None else padding_mask.to(torch.int64)
+    return torch.stack((documents.to(torch.int64), padding), dim=-1)
 
 
-def _divide(
-    marks: Tensor | None, past: Past | None, first: int, x: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
+def _divide(marks: Tensor | None, past: Past | None, first: int) -> tuple[Tensor | None, Tensor | None]:
     """Which pairs of positions are apart, and each position's place in its own sequence; None: all are together.
 
     marks (B, T, 2) -> apart (B, T, first + T), positions (B, first + T)
     """
-    if past is not None and (marks is not None or "marks" in past.rows):
-        if marks is None:
-            marks = torch.zeros(*x.shape[:2], 2, dtype=torch.int64, device=x.device)
-        if "marks" not in past.rows and first:
-            past["marks"].write(0, marks.new_zeros(x.shape[0], first, 2))
-        marks = past["marks"].write(first, marks)
     if marks is None:
         return None, None
+    if past is not None:
+        if "marks" not in past.rows and first:
+            earlier = torch.tensor([UNNUMBERED, 0], device=marks.device)
+            past["marks"].write(0, earlier.expand(marks.shape[0], first, 2))
+        marks = past["marks"].write(first, marks)
     begins = F.pad((marks[:, 1:] != marks[:, :-1]).any(-1), (1, 0), value=True) | (marks[..., 1] > 0)
     own = begins.cumsum(1)
     place = torch.arange(marks.shape[1], device=marks.device)
