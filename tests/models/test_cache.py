@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -141,6 +143,19 @@ def test_sequences_can_change_places(family: str) -> None:
     model.extend(tokens[order, :8], same, padding[order])
     cache.reorder(order)
     torch.testing.assert_close(model.extend(tokens[:, 8:], cache), model.extend(tokens[:, 8:], same), **CLOSE)
+
+
+@pytest.mark.parametrize("order", [[5], [0, -1], [[0, 1]], [0.0, 1.0], [True, False, True]])
+@torch.no_grad()
+def test_an_order_that_cannot_be_leaves_the_cache_as_it_was(order: list[Any]) -> None:
+    model, tokens = small("fsn"), words()
+    cache = model.new_cache()
+    model.extend(tokens[:, :8], cache)
+    said = "no sequence (5|-1); the cache holds 0 to 2|tensor of whole numbers with one axis"
+    with pytest.raises(UserError, match=said):
+        cache.reorder(torch.tensor(order))
+    assert cache.batch == 3
+    torch.testing.assert_close(model.extend(tokens[:, 8:], cache), model(tokens)[:, 8:], **CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import gc
 import importlib.util
 import inspect
 import math
+import weakref
 from pathlib import Path
 
 import pytest
@@ -256,6 +259,49 @@ def test_a_document_that_was_forgotten_is_not_continued() -> None:
     cache.cut(2)
     layer(x[:, 2:], cache=cache)
     assert_close(layer(x[:, :1], cache=cache), layer(torch.cat((x, x[:, :1]), dim=1))[:, -1:])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("lean", [False, True])
+def test_a_cache_belongs_to_the_layer_that_fills_it(lean: bool) -> None:
+    layer, other, x = made(2), made(2), rows()
+    cache = layer.new_cache(lean)
+    with pytest.raises(fsn.UserError, match="12"):
+        other(x[..., :3], cache=cache)  # which fills nothing
+    layer(x[:, :5], cache=cache)
+    for stranger in (other, copy.deepcopy(layer)):
+        with pytest.raises(fsn.UserError, match="another layer; make one for each"):
+            stranger(x[:, 5:], cache=cache)
+    assert_close(layer(x[:, 5:], cache=cache), layer(x)[:, 5:], 2e-6)
+    cache.cut(0)
+    assert_close(other(x, cache=cache), other(x), 2e-6)
+
+
+@torch.no_grad()
+def test_a_cache_is_copied_and_saved_without_its_layer(tmp_path: Path) -> None:
+    layer, x = made(2), rows()
+    cache = layer.new_cache()
+    layer(x[:, :5], cache=cache)
+    expected = layer(x)[:, 5:]
+    alone = copy.deepcopy(cache)
+    both, others = copy.deepcopy((layer, cache)), copy.deepcopy(layer)
+    torch.save(cache, tmp_path / "cache.pt")
+    assert (tmp_path / "cache.pt").stat().st_size < 40_000  # no weights
+    read = torch.load(tmp_path / "cache.pt", weights_only=False)
+    assert_close(layer(x[:, 5:], cache=alone), expected)
+    assert_close(both[0](x[:, 5:], cache=both[1]), expected)
+    assert_close(
+        others(x[:, 5:], cache=read), expected
+    )  # whose it is no file says: the first that continues it
+    for given in (both[1], read):
+        with pytest.raises(fsn.UserError, match="another layer"):
+            layer(x[:, 5:], cache=given)
+    gone = weakref.ref(others)
+    del others
+    gc.collect()
+    assert gone() is None
+    with pytest.raises(fsn.UserError, match="another layer"):
+        layer(x[:, 5:], cache=read)
 
 
 def test_dropout_acts_in_training_alone() -> None:

@@ -126,6 +126,8 @@ class FrustratedAttention(Rotary):
         x (B, T, d) -> (B, T, d)
         """
         self._check(x, padding_mask, documents, cache)
+        if cache is not None:
+            cache.claim(self)
         first = 0 if cache is None else cache.length
         past = None if cache is None else cache.layers[0]
         apart, positions = _divide(_marks(x, padding_mask, documents, past, first), past, first)

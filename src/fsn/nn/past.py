@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .. import ops
+from ..checks import check
+from ..errors import UserError
 
 if TYPE_CHECKING:
     from .decode import Constants
@@ -73,6 +76,24 @@ class Past:
                 rows.buffer = each.index_select(0, index.to(each.device)).flatten(0, 1)
 
 
+class Owner:
+    """Whose memory a cache is, which keeps nothing alive. Of a copy of both the copied layer is, of the cache alone the
+    same layer; who has read it from a file belongs to the first that continues it."""
+
+    def __init__(self, layer: nn.Module | None = None) -> None:
+        self.layer = None if layer is None else weakref.ref(layer)
+
+    def admits(self, layer: nn.Module) -> bool:
+        return self.layer is None or self.layer() is layer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Owner:
+        layer = None if self.layer is None else self.layer()
+        return self if layer is None else Owner(memo.get(id(layer), layer))
+
+    def __reduce__(self) -> tuple[type[Owner], tuple[()]]:
+        return Owner, ()
+
+
 class Cache:
     """The memory of a whole model, and which of the positions seen so far are real.
 
@@ -91,6 +112,14 @@ class Cache:
         self.length = 0
         self.batch: int | None = None
         self.padding: Tensor | None = None
+        self.owner = Owner()
+
+    def claim(self, layer: nn.Module) -> None:
+        """Note whose memory this is, once it holds something; stop where it is another layer's."""
+        if self.length and not self.owner.admits(layer):
+            raise UserError("the cache belongs to another layer; make one for each with layer.new_cache()")
+        if self.length == 0 or self.owner.layer is None:
+            self.owner = Owner(layer)
 
     def numbers(self) -> int:
         """How many numbers are kept, all layers and sequences together; buffers have room for more."""
@@ -129,7 +158,15 @@ class Cache:
 
     def reorder(self, index: Tensor) -> None:
         """Take these sequences of the batch, in this order: what a beam search does after every step."""
-        before, self.batch = self.batch or len(index), len(index)
+        whole = isinstance(index, Tensor) and index.dtype in (torch.int64, torch.int32) and index.dim() == 1
+        check(whole, "the order is no list of sequences; pass a tensor of whole numbers with one axis")
+        before = self.batch or len(index)
+        if self.batch is not None and index.device.type == "cpu" and len(index):  # a GPU would stall
+            low, high = (int(end) for end in index.aminmax())
+            fits = low >= 0 and high < before
+            wrong = low if low < 0 else high
+            check(fits, f"there is no sequence {wrong}; the cache holds 0 to {before - 1}")
+        self.batch = len(index)
         if self.padding is not None:
             self.padding = self.padding.index_select(0, index.to(self.padding.device))
         for past in self.layers:
