@@ -392,7 +392,21 @@ def test_wrong_arguments_are_one_sentence() -> None:
     assert fsn.FrustratedAttention(12, heads=2, alpha_start=1).alpha.tolist() == [1.0, 1.0]
     with pytest.raises(fsn.UserError, match="frame"):
         fsn.FrustratedAttention(12, frame="moving")
+    with pytest.raises(fsn.UserError, match="bounded is 1; it takes true or false"):
+        fsn.FrustratedAttention(12, bounded=1)  # type: ignore[arg-type]
+    with pytest.raises(
+        fsn.UserError, match=r"alpha_start is 1\.0, and a layer without a bound .* leave it out"
+    ):
+        fsn.FrustratedAttention(12, bounded=False, alpha_start=1.0)
     layer, x = made(), rows()
+    with pytest.raises(fsn.UserError, match=r"x is a ndarray; pass a tensor, e\.g\. torch\.tensor\(x\)"):
+        layer(x.numpy())
+    with pytest.raises(fsn.UserError, match="documents is a list; pass a tensor"):
+        layer(x, documents=[[0] * 14] * 2)
+    with pytest.raises(fsn.UserError, match="padding_mask is a list; pass a tensor"):
+        layer(x, padding_mask=[[False] * 14] * 2)
+    with pytest.raises(fsn.UserError, match=r"cache is a list; pass layer\.new_cache\(\)"):
+        layer(x, cache=[])
     with pytest.raises(fsn.UserError, match=r"pass \(batch, positions, 12\)"):
         layer(x[0])
     with pytest.raises(fsn.UserError, match=r"make it \(2, 14\)"):

@@ -72,6 +72,11 @@ class FrustratedAttention(Rotary):
         check(number, f"dropout is {dropout!r}; a dropout rate lies in [0, 1)")
         positive = isinstance(alpha_start, numbers.Real) and 0.0 < alpha_start < math.inf
         check(positive, f"alpha_start is {alpha_start!r}; the bound's scale is a positive number")
+        check(isinstance(bounded, bool), f"bounded is {bounded!r}; it takes true or false")
+        check(
+            bounded or alpha_start == 2 * math.pi,
+            f"alpha_start is {alpha_start!r}, and a layer without a bound has no scale: leave it out",
+        )
         d_model, heads = int(d_model), int(heads)  # numpy's, say
         self.d_model, self.heads, self.dropout = d_model, heads, float(dropout)
         self.k = d_model // heads
@@ -101,7 +106,8 @@ class FrustratedAttention(Rotary):
         return f"{self.d_model}, heads={self.heads}, harmonics={self.law.harmonics}, dropout={self.dropout}"
 
     def new_cache(self, lean: bool = False) -> Cache:
-        """An empty memory: pass it to every call, with the positions that follow, one or more at a time.
+        """An empty memory, for this layer alone: pass it to every call, with the positions that follow, one or more at
+        a time.
 
         A lean one keeps 2 d numbers a position, not (3 + 2 N) d, and makes the rest again in every call.
         """
@@ -242,6 +248,13 @@ class FrustratedAttention(Rotary):
         self, x: Tensor, padding_mask: Tensor | None, documents: Tensor | None, cache: Cache | None
     ) -> None:
         """Sentences are made only where there is one to say: to read a shape into one would fix it for a compiler."""
+        for name, given in (("x", x), ("padding_mask", padding_mask), ("documents", documents)):
+            if not isinstance(given, Tensor) and (given is not None or name == "x"):
+                raise UserError(
+                    f"{name} is a {type(given).__name__}; pass a tensor, e.g. torch.tensor({name})"
+                )
+        if cache is not None and not isinstance(cache, Cache):
+            raise UserError(f"cache is a {type(cache).__name__}; pass layer.new_cache()")
         if x.dim() != 3 or x.shape[-1] != self.d_model:
             raise UserError(f"x has shape {tuple(x.shape)}; pass (batch, positions, {self.d_model})")
         for name, given in (("padding_mask", padding_mask), ("documents", documents)):
