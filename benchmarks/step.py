@@ -229,7 +229,9 @@ def combinations(options: argparse.Namespace, gpu: bool) -> list[Case]:
             raise UserError(f"a window of {length} does not fit {tokens} tokens a step; take 2 to {tokens}")
         for size in sizes:
             for model in options.models:
-                tiny: dict[str, Any] = {} if gpu else TINY["transformer" if model.startswith("transformer") else "fsn"]
+                tiny: dict[str, Any] = (
+                    {} if gpu else TINY["transformer" if model.startswith("transformer") else "fsn"]
+                )
                 config = preset(f"{model}-{size}", SYMBOLS, **tiny)
                 plan.append(Case(model, size, length, tokens // length, config))
     return plan
