@@ -447,3 +447,21 @@ def test_arguments_that_are_the_laws_reach_it_and_its_other_fields_have_their_de
     assert other.keys() == fields.keys() & set(inspect.signature(FrustratedAttention).parameters)
     for name, value in other.items():
         assert vars(FrustratedAttention(8, **{name: value}).law) == {**fields, name: value}
+
+
+# -- looking inside ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_the_layers_points_can_be_recorded_and_replaced(heads: int) -> None:
+    layer, x = FrustratedAttention(8, heads).eval(), torch.randn(3, 5, 8)
+    plain = layer(x)
+    with fsn.record(layer) as points:
+        assert torch.equal(layer(x), plain)
+    attention = points["attention"]
+    assert attention.shape == (3, heads, 5, 5) and torch.equal(attention, attention.tril())
+    assert torch.allclose(attention.sum(-1), torch.ones(3, heads, 5))
+    assert torch.allclose(layer.from_phases(points["update.bounded"].transpose(1, 2).flatten(2)), plain)
+    with fsn.replace(layer, {"update.raw": torch.zeros_like}):
+        assert layer(x).abs().max() == 0
+    assert torch.equal(layer(x), plain), "nothing stays behind"

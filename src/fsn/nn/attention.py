@@ -17,7 +17,7 @@ from ..ops.precision import autocasts
 from .coupling import CouplingKernel, Gates
 from .decode import SMALLEST
 from .past import Cache, Past
-from .probe import ours
+from .probe import NO_PROBE, Probe, ours
 from .rotary import Rotary, leave_meta
 from .selfcheck import trusted
 
@@ -40,7 +40,11 @@ class FrustratedAttention(Rotary):
     kernels, in float32 or in bfloat16 autocast, with memory linear in T from 2,048 on. Padding, packed documents,
     dropout, a cache, a layer in another type (its phases stay in float32 at least) and other devices take the reference
     path, whose memory grows with T².
+
+    ``fsn.record(layer)`` and ``fsn.replace`` reach its named points, with an axis of heads behind that of the batch.
     """
+
+    probe: Probe = NO_PROBE
 
     def __init__(
         self,
@@ -140,7 +144,7 @@ class FrustratedAttention(Rotary):
         phases = self.to_phases(x).to(torch.promote_types(x.dtype, torch.float32))
         drops = self.dropout > 0 and self.training
         # kernels read weights in float32; of a layer in bfloat16 only the phases are
-        whole = past is None and apart is None and not drops and x.shape[1] > 0
+        whole = past is None and apart is None and x.shape[1] > 0 and not (drops or self.probe.active)
         whole = whole and phases.dtype == self.tau.dtype and self.law.fast and ours(*self.gates)
         if whole and applies(phases, self.heads) and trusted(self, phases, FrustratedAttention):
             update = self._fused(phases)
@@ -177,9 +181,19 @@ class FrustratedAttention(Rotary):
         cache: Cache | None = None,
     ) -> Tensor:
         """Everything, in plain PyTorch: (B, T, d) -> (B, T, d)"""
-        batch, theta = phases.shape[0], self._heads(phases)
+        batch, drops = phases.shape[0], self.dropout > 0 and self.training
+
+        def point(name: str, value: Tensor) -> Tensor:
+            if drops and name == "attention":
+                value = F.dropout(value, self.dropout)
+            if not self.probe.active:
+                return value
+            return self.probe(name, value.unflatten(0, (batch, self.heads))).flatten(0, 1)
+
+        theta = point("phases", self._heads(phases))
         first = 0 if cache is None else cache.length
-        gate_q, gate_k, gate_v = self._gates(theta)
+        names = ("gates.query", "gates.key", "gates.value")
+        gate_q, gate_k, gate_v = map(point, names, self._gates(theta))
         places = None if positions is None else self._per_head(positions)
         at = first if places is None else places[:, first:]
         query = ops.rotary_features(theta, gate_q, self.rates, at)
@@ -198,15 +212,14 @@ class FrustratedAttention(Rotary):
                 known = past["phases"].write(first, theta, again)
                 field = past["fields"].write(again, ops.fields(known, w0, w1, self.law.harmonics))
                 keys = past["keys"].write(first, keys)
-        drops = self.dropout > 0 and self.training
-        update = gate_v * ops.synchronize(
+        pull = ops.synchronize(
             theta, query, keys, self._per_row(self.tau, batch), w0, w1, self.law.harmonics, self.law.frame,
             score=None if score is None else self._columns(score, batch), field=field, first=first,
-            padding=None if apart is None else self._per_head(apart),
-            point=lambda name, x: F.dropout(x, self.dropout) if drops and name == "attention" else x,
+            padding=None if apart is None else self._per_head(apart), point=point,
         )  # fmt: skip
+        update = point("update.raw", gate_v * pull)
         if self.alpha is not None:
-            update = ops.norm_matched_tanh(update, self._per_row(self.alpha, batch))
+            update = point("update.bounded", ops.norm_matched_tanh(update, self._per_row(self.alpha, batch)))
         return update.unflatten(0, (batch, self.heads)).transpose(1, 2).flatten(2)
 
     def _heads(self, theta: Tensor) -> Tensor:

@@ -107,7 +107,8 @@ def _watch(
     before = getattr(model, "probe", None)
     if not isinstance(before, Probe):
         raise UserError(
-            f"a {type(model).__name__} has no named points; pass the model itself, as fsn.build makes it"
+            f"a {type(model).__name__} has no named points; pass the model itself, as fsn.build makes it, or a "
+            "FrustratedAttention"
         )
     outer = before if isinstance(before, _Watching) else _Watching()
     points: dict[str, Tensor] = {}
