@@ -122,7 +122,10 @@ def test_what_rests_on_a_rounded_curve_is_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ahead", "state"), [(0.012, HOLDS_SO_FAR), (-0.002, OPEN), (-0.012, FAILS_SO_FAR)])
 def test_no_verdict_hangs_on_the_precision_of_a_validation(tmp_path: Path, ahead: float, state: str) -> None:
     """An FSN whose bfloat16 loss is 0.002 above the transformer's may be below it in float32."""
-    found = judge(BY_NAME["below-at-matched-epochs"], rounded_bench(tmp_path, 1.62 - ahead))
+    rounded_bench(tmp_path, 1.62 - ahead)
+    write_run(tmp_path, needs.FSN, falling(1.62 - ahead, 0.3, 30), seed=1, valid_precision="bf16")
+    write_run(tmp_path, needs.TRANSFORMER, falling(1.62, 0.3, 30), seed=1)
+    found = judge(BY_NAME["below-at-matched-epochs"], bench_of(tmp_path))
     assert found.state == state and "†" in found.evidence
     assert found.evidence.startswith("needs a curve validated in float32: ") == (state == OPEN)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fsn.paper.needs import FSN
-from fsn.paper.rows import FAILS, HOLDS, NO_CASE, NOT_RUN, data_table
+from fsn.paper.rows import FAILS, HOLDS, NO_CASE, NOT_RUN, OPEN, data_table
 from fsn.paper.sections import CLAIMS, ITEMS, item_named, needs_of
 from fsn.train import load_run
 from tests.demo.browser import find_browser, visit
@@ -72,7 +72,10 @@ def test_every_claim_is_judged_and_labelled(tiny: Path) -> None:
         if row["verdict"] == NOT_RUN:
             assert row["evidence"].startswith("needs "), row
     states = {row["verdict"] for row in rows}
-    assert {HOLDS, FAILS} <= states <= {HOLDS, FAILS, NO_CASE, NOT_RUN}, "three epochs stand for thirty"
+    assert {HOLDS, FAILS} <= states <= {HOLDS, FAILS, NO_CASE, NOT_RUN, OPEN}, "three epochs stand for thirty"
+    undecided = ("single runs closer than", "the two measures disagree", "needs the memory of training alone")
+    for row in rows:  # every run is there, so what is open is too close to call, or not logged on a CPU
+        assert row["verdict"] != OPEN or row["evidence"].startswith(undecided), row
 
 
 def test_no_run_is_missing(tiny: Path) -> None:

@@ -43,7 +43,7 @@ IN_CLAIMS = {
     "epoch-mean-margins": "codeMarginFiveTwelveMean codeMarginTwoFiftySixMean",
     "plateau-shows-at-epoch-one": "codeFailEpOne codeHealthyEpOneA codeHealthyEpOneB codeSeedSepMin",
     "plateau-shows-at-epoch-one-512": "codeFiveTwelveFailEpOne codeFiveTwelveHealthyEpOneA codeFiveTwelveHealthyEpOneB",
-    "base-peaks-at-16-23": "cdBaseSixteenMin cdBaseSixteenMax",
+    "base-peaks-on-long-copies": "cdBaseSixteenMin cdBaseSixteenMax",
     "base-peak-five-times": "cdBaseSixteenMean",
     "base-returns-at-24-32": "cdBaseTwentyFourMean",
     "base-spikes": "cdCurveSeventeen cdCurveNineteen cdCurveTwentyTwo",

@@ -33,7 +33,7 @@ def work(folder: Path, text: Corpus, rank: int) -> None:
             run = train(preset, text, out, r, overrides=overrides, extend=True, quiet=True)
             assert run.finished
     try:
-        train("fsn-1m", text, out, recipe(**{**ODD, "lr": 0.5}), overrides=MODELS["fsn-1m"], quiet=True)
+        train(preset, text, out, recipe(**{**ODD, "lr": 0.5}), overrides=overrides, quiet=True)
     except UserError as error:
         assert "recipe.lr" in str(error)
         (folder / f"refused-{rank}").touch()
