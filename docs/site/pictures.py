@@ -2,8 +2,8 @@
 
 Plain SVG without a background, in colours that show on white and on black. Curves and angles are computed from the
 formulas beside them; ``copy-depth`` shows the losses kept in ``results/``, ``distance`` what
-``benchmarks/results/reach-cpu.json`` holds, ``learning-rate`` and ``small-parts`` small runs
-of ``docs/lab``, the former also scales kept in ``results/``.
+``benchmarks/results/reach-cpu.json`` holds, ``learning-rate``, ``small-parts`` and ``lead`` small runs of ``docs/lab``,
+``learning-rate`` also scales and ``lead`` also losses kept in ``results/``.
 """
 
 from __future__ import annotations
@@ -470,9 +470,13 @@ SMALL_PARTS = {
 }
 
 
+SHORT = ("2026-11-19-cpu/44-small-cool-down.jsonl", "2026-11-19-cpu/46-small-parts.jsonl")
+LONG = ("2026-11-19-cpu/48-small-longer.jsonl",)
+
+
 def small_parts() -> str:
     """Small models with a cool-down, each at the rate with the lowest mean, of those that three seeds have tried."""
-    runs = lab_runs("2026-11-19-cpu/44-small-cool-down.jsonl", "2026-11-19-cpu/46-small-parts.jsonl")
+    runs = lab_runs(*SHORT)
     x0, low, scale, y0, step = 250.0, 2.18, 3200.0, 60.0, 34
     bottom = y0 + step * len(SMALL_PARTS) - 14
     parts = [text(506, 22, "bits after 2,000 steps, the second half a cool-down", "m b")]
@@ -480,16 +484,81 @@ def small_parts() -> str:
         x = x0 + scale * (tick - low)
         parts += [line(x, y0 - 18, x, bottom, GREY, 0.5), text(x, bottom + 20, f"{tick:g}", "m")]
     for i, (name, (said, colour)) in enumerate(SMALL_PARTS.items()):
-        y, by_rate = y0 + step * i, dict[float, list[float]]()
-        for run in runs:
-            if run["run"].startswith(f"{name}-lr"):
-                by_rate.setdefault(run["lr"], []).append(run["valid_bits"])
-        best = min((bits for bits in by_rate.values() if len(bits) == 3), key=sum)
+        y, best = y0 + step * i, list(at_best_rate(runs, name).values())
         mean = x0 + scale * (sum(best) / 3 - low)
         parts += [text(x0 - 16, y + 5, said, "e", colour), line(mean, y - 9, mean, y + 9, colour, 3)]
         parts += [dot(x0 + scale * (bits - low), y, colour) for bits in sorted(best)]
     parts.append(text(506, bottom + 44, "a dot is a seed, a bar their mean", "m"))
     return svg(800, int(bottom) + 56, "Small models: the FSN leads, and not by the shift alone", parts)
+
+
+def at_best_rate(runs: list[dict[str, Any]], name: str) -> dict[int, float]:
+    """Bits by seed of a small model, at the rate with the lowest mean, of those that most seeds have tried."""
+    by_rate = dict[float, dict[int, float]]()
+    for run in runs:
+        if run["run"].startswith(f"{name}-lr"):
+            by_rate.setdefault(run["lr"], {})[run["seed"]] = run["valid_bits"]
+    most = max(map(len, by_rate.values()))
+    return min((bits for bits in by_rate.values() if len(bits) == most), key=lambda bits: sum(bits.values()))
+
+
+def last_bits(name: str) -> float:
+    """The loss after the last epoch of a run in ``results``."""
+    lines = (RESULTS / name / "metrics.jsonl").read_text("utf-8").splitlines()
+    return float([row for row in map(json.loads, lines) if row["kind"] == "epoch"][-1]["valid_bits"])
+
+
+LEADS = {
+    "kuramoto-alpha1": ("Kuramoto attention", ORANGE),
+    "fsn-nophase-alpha1": ("FSN without phases", GREEN),
+    "fsn-alpha1": ("FSN", BLUE),
+}
+FULL = ("fsn-1m-alpha1-lr0.004-wsd-seed0", "transformer-kvshift-1m-lr0.004-wsd-seed0")
+
+
+def lead() -> str:
+    """What oscillator models are ahead of KV shift, seed by seed, as trainings get longer, and at full size."""
+    x0, y0, scale = 70.0, 262.0, 2400.0
+    columns = (
+        ("4 million symbols", "0.3M parameters"),
+        ("16 million", "0.3M"),
+        ("717 million", "1M"),
+    )
+    parts = [text(425, 22, "bits below the transformer with KV shift, both with a cool-down", "m b")]
+    for tick in (0.0, 0.02, 0.04, 0.06, 0.08):
+        y = y0 - scale * tick
+        parts += [line(x0, y, 784, y, GREY, 0.5 if tick else 1), text(x0 - 8, y + 5, f"{tick:g}", "e")]
+    ahead: list[tuple[int, str, float]] = []
+    for column, files in enumerate((SHORT, LONG)):
+        runs = lab_runs(*files)
+        reference = at_best_rate(runs, "kvshift")
+        for name in LEADS:
+            bits = at_best_rate(runs, name)
+            ahead += [
+                (column, name, reference[seed] - bits[seed])
+                for seed in sorted(bits.keys() & reference.keys())
+            ]
+    ours, theirs = map(last_bits, FULL)
+    ahead.append((2, "fsn-alpha1", theirs - ours))
+    for column, said in enumerate(columns):
+        middle = x0 + 714 * (column + 0.5) / 3
+        parts += [text(middle, y0 + 34, said[0], "m"), text(middle, y0 + 54, said[1], "m s")]
+        for i, (name, (_, colour)) in enumerate(LEADS.items()):
+            found = [value for at, one, value in ahead if (at, one) == (column, name)]
+            x = middle + 54 * (i - 1)
+            low = [value for value in found if value < -0.02]
+            if found and not low:
+                mean = y0 - scale * sum(found) / len(found)
+                parts.append(line(x - 14, mean, x + 14, mean, colour, 3))
+            parts += [dot(x, y0 - scale * value, colour) for value in found if value not in low]
+            parts += [arrow(f"M{n(x)} {n(y0 - 8)}L{n(x)} {n(y0 + 14)}", colour) for _ in low]
+            parts += [text(x + 10, y0 + 14, f"{value:.2f}".replace("-", "−"), "s", colour) for value in low]
+    for x, (said, colour) in zip((170, 390, 610), LEADS.values(), strict=True):
+        parts += [dot(x, 43, colour), text(x + 12, 48, said, "", colour)]
+    title = (
+        "Small oscillator models are ahead of KV shift, less when trained longer; at full size the FSN is not"
+    )
+    return svg(800, 330, title, parts)
 
 
 def icon() -> str:
@@ -513,6 +582,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "distance": distance,
     "learning-rate": learning_rate,
     "small-parts": small_parts,
+    "lead": lead,
     "icon": icon,
 }
 
