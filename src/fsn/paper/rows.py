@@ -225,6 +225,7 @@ class Result:
         level: str = "",
         timed: bool = False,
         whole: bool = False,
+        comparable: bool = True,
     ) -> Row:
         """Measure a quantity on the runs of some needs, one list of runs for each; or compute it, without needs.
         Without ``measure`` it is the seed mean of the loss after the epochs that are needed, of two needs their
@@ -232,7 +233,8 @@ class Result:
 
         A need of which no seed is there makes the row missing; with some seeds it is measured on those and says
         so. ``whole`` asks for every seed, ``timed`` for runs that were timed alike. ``level`` is the role of
-        the text of which this is a level of loss, or a count: no difference where that is not the paper's text.
+        the text of which this is a level of loss, or a count: no difference where that is not the paper's text, nor
+        where the two are not ``comparable``.
         ``measure`` returns a number, a summary over seeds, or either with a remark. The paper's number may stand
         in its prose or in its configuration table: then it is given as it is.
         """
@@ -265,7 +267,9 @@ class Result:
             state = COMPUTED if not needs else MEASURED if len(runs) == sum(asked) else PARTIAL
             nothing = "nothing to measure" if math.isnan(ours) else ""
             remark = joined(remark, text, more, nothing)
-        row = Row(quantity, paper, ours, spread, seeds, state, form, remark, self.heading, not other)
+        row = Row(
+            quantity, paper, ours, spread, seeds, state, form, remark, self.heading, comparable and not other
+        )
         self.rows.append(row)
         return row
 

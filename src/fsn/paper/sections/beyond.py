@@ -315,9 +315,8 @@ def dropout(b: Bench, result: Result) -> None:
             result.heading = f"{model}, best of {epochs} epochs"
             for name in BIN_NAMES:
                 title, paper = f"{model}, depth {name}", cite_margin("text", f"{pair[3]}, mean", name)
-                result.row(title, paper, both, partial(margin, pair, model, name), "+.4f")
-                result.rows[-1] = replace(result.rows[-1], comparable=False)  # other epochs, one seed
-                rows.append(result.rows[-1])
+                measure = partial(margin, pair, model, name)  # of other epochs than the paper's, one seed
+                rows.append(result.row(title, paper, both, measure, "+.4f", comparable=False))
         if all(row.ours is not None for row in rows):
             ours = dropout_margins(b, pair)
             caption = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -301,12 +300,13 @@ def efficiency(b: Bench, out: Result) -> None:
     for name, *pair, source in SLOWDOWNS:
         title = f"{name}: training time over the transformer's"
         out.row(title, macro(source), pair, slowdown, ".2f", timed=True)
-    evaluation, memory = {"quantity": EVALUATION, "unit": 1e6}, {"quantity": "peak_memory_gb"}
+    evaluation = {"quantity": EVALUATION, "unit": 1e6}
     for name, need in (("FSN", FSN_1M), ("transformer", TRANSFORMER_1M)):
         title, path = f"{name}: evaluation, million tokens/s", ("evaluation (million tokens/s)", need.family)
         row(title, path, need, ".2f", AS_VALIDATED, **evaluation)
-        row(f"{name}: peak memory, GB", ("memory GB", need.family), need, ".2f", RUN_PEAK, **memory)
-        out.rows[-1] = replace(out.rows[-1], comparable=False)  # the paper's is that of training
+        title, paper = f"{name}: peak memory, GB", cite(EFFICIENCY, "memory GB", need.family)
+        peak = partial(speed, quantity="peak_memory_gb")  # the paper's is that of training
+        out.row(title, paper, [need], peak, ".2f", RUN_PEAK, comparable=False)
     paper = cite(EFFICIENCY, "kernel share of the step, percent")
     title, both = "kernel's share of the training step, percent", [FSN_1M, NO_HARMONICS]
 
